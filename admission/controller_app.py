@@ -141,7 +141,7 @@ def _term_parts(parts: Parts, ledger: SqlLedger, process: ProcessState) -> _Term
         steps=settings.steps,
         writes=settings.writes,
         schedulers=frozenset(settings.schedulers),
-        strands_least=settings.node_order == "least-stranded",
+        strands_least=settings.strands_least,
     )
     leader = Leader.build(
         ports=adapters,
@@ -318,7 +318,5 @@ async def _wake_on_fence_changes(store: Store, subscription: Subscription) -> No
 def _pace(parts: Parts, cycle_settings: CycleSettings) -> admission_loop.Pace:
     """Return the pace of the settings as they are now, and have the next cycle use their bounds."""
     settings = parts.settings.controller
-    cycle_settings.update(
-        steps=settings.steps, writes=settings.writes, strands_least=settings.node_order == "least-stranded"
-    )
+    cycle_settings.update(steps=settings.steps, writes=settings.writes, strands_least=settings.strands_least)
     return admission_loop.Pace(resync=settings.resync, debounce=settings.debounce)

@@ -12,6 +12,7 @@ and complete within the budget of steps; an answer at its end is STEPS_ENDED and
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 
 from admission.api.kubernetes.devices import RequestDevice
@@ -21,12 +22,16 @@ from admission.api.muster.ledger_entries import Holding
 from admission.api.values.names import Uid
 from admission.dra import compatibility
 from admission.dra.allocator.allocation import AllocatedRequest
+from admission.dra.allocator.first_fits import FirstFits
 from admission.dra.allocator.results import Budget, StepsEndedError
+from admission.dra.allocator.stranded_devices import Fits
 from admission.dra.diagnosis import busy, explain
 from admission.dra.diagnosis.explain import Explanation
 from admission.dra.equivalence import device_signature
 from admission.dra.equivalence.device_signature import DeviceSignatures
+from admission.dra.equivalence.node_contents import Units
 from admission.dra.freechoice.bin_packing import BinPacker
+from admission.dra.freechoice.free_fits import FreeFits
 from admission.dra.freechoice.search import FreeChoiceSearch
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters, holdings
@@ -75,7 +80,7 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     already are not charged again. topology: which pods have to be in one domain; pods that will follow others into an
     exclusive one have a place there as well, and are not in the plan. mute: do not explain what is missing
     if there is no plan; the kind of answer is the same. beside: what pods request beside each device, in the mean, by
-    which nodes are ordered under first fit; empty to try those with the fewest free devices first.
+    which nodes are ordered; empty to try those with the fewest free devices first.
     """
     question = _Question(cluster, meters, selectors, steps, affordable, choice, topology, mute, beside=beside)
     return _first_plan(pods, question)[0]
@@ -96,6 +101,11 @@ class _Question:
     loose: bool = False
     """Whether what devices take of their nodes does not matter."""
     beside: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def fits(self) -> Callable[[Units], Fits]:
+        """Return what pods get on nodes. It is kept for long, so it has no cluster state."""
+        return partial(FreeFits if self.choice is Choice.FREE else FirstFits, profile=self.cluster.profile)
 
     def device_signatures(self, gang: Gang) -> DeviceSignatures:
         """Return the device signatures for a gang; for a free choice without the defects of 1.36."""
@@ -156,9 +166,13 @@ def _plan(pods: Sequence[PodDemand], question: _Question) -> Plan | NoPlan:
 
 def _counted(gang: Gang, question: _Question, known: DeviceSignatures) -> Plan | NoPlan:
     """Search for a plan, unless counting shows that there is none and no explanation is needed."""
-    counted = candidate_nodes.count(gang, question.cluster, known, question.beside)
+    counted = candidate_nodes.count(gang, question.cluster, known, question.fits, question.beside)
     if counted is None:
         return _Planning(gang, question, known, question.steps).answer()
+    best = counted.with_best_only()
+    found = _Planning(best, question, known, question.steps).plan() if best is not None else None
+    if found is not None:
+        return found
     if question.mute:
         if counted.is_short:
             return NoPlan(kind=Kind.INFEASIBLE, message=NO_PLAN, capacity_bound=counted.capacity_bound)
@@ -185,7 +199,7 @@ def capacity_bound(
     if not isinstance(gang, Gang) or any(demand.extended for demand in pods):
         return None
     question = _Question(cluster, meters, selectors, 0, anything, choice, None)
-    counted = candidate_nodes.count(gang, cluster, question.device_signatures(gang), beside)
+    counted = candidate_nodes.count(gang, cluster, question.device_signatures(gang), question.fits, beside)
     return None if counted is None else counted.capacity_bound
 
 
@@ -262,6 +276,14 @@ class _Planning:
             message = f"the gang cannot be charged: {error}"
             return NoPlan(kind=Kind.UNPRICED, message=message, steps=self.budget.spent)
 
+    def plan(self) -> Plan | None:
+        """Return a plan, if one is found without steps back or a second search; None decides nothing."""
+        try:
+            outcome = self._searched(self.affordable)
+            return self._plan(outcome) if outcome.done else None
+        except (StepsEndedError, AmountError):
+            return None
+
     def busy(self, answer: NoPlan) -> NoPlan:
         try:
             greedy_search, explanation = self._explained()
@@ -311,11 +333,13 @@ class _Planning:
             return False
 
     def _free(self, affordable: Affordable) -> Outcome:
-        state = SearchState(self.gang, self.cluster, self.device_signatures)
+        beside = self.question.beside
+        state = SearchState(self.gang, self.cluster, self.device_signatures, beside)
         if state.takes and not self.question.loose:
             return self._greedy_search(affordable).run()
         if _is_apart(self.gang, state):
-            return BinPacker(self.gang, state, self.cluster, self.device_signatures, self.budget, affordable).run()
+            parts = (self.gang, state, self.cluster, self.device_signatures, self.budget, affordable)
+            return BinPacker(*parts, beside).run()
         return FreeChoiceSearch(self.gang, self.cluster, self.device_signatures, self.budget, affordable).run()
 
     def _greedy_search(

@@ -179,10 +179,9 @@ class Controller(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Seconds to wait for more changes before a cycle."""
     steps: Annotated[int, msgspec.Meta(ge=1), LIVE] = 50_000
     """Bound of the planner's search, per gang and question."""
-    node_order: Annotated[Literal["fewest-free", "least-stranded"], LIVE] = "fewest-free"
-    """Which nodes are tried first where kube-scheduler picks the devices: `fewest-free`, those with the fewest free
-    devices, or `least-stranded`, those where the fewest devices stay without the CPU and memory that pods request
-    beside them (docs/placement.md)."""
+    node_order: Annotated[Literal["fewest-free", "least-stranded"], LIVE] = "least-stranded"
+    """Which nodes are tried first: `least-stranded`, those where the fewest devices stay without the CPU and memory
+    that pods request beside them, or `fewest-free`, those with the fewest free devices (docs/placement.md)."""
     writes: Annotated[int, msgspec.Meta(ge=1), LIVE] = 32
     """Pods that are changed at the same time."""
     profile: str | float = "auto"
@@ -191,6 +190,11 @@ class Controller(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     schedulers: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] = ("default-scheduler",)
     """Names of the profiles of kube-scheduler that filter as its defaults do. Pods that name another one in
     `schedulerName` get a warning, and their gangs `notSimulated`; `muster doctor --scheduler-config` compares them."""
+
+    @property
+    def strands_least(self) -> bool:
+        """Return whether nodes are ordered by the devices that a pod strands."""
+        return self.node_order == "least-stranded"
 
 
 class Prometheus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

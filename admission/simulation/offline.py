@@ -114,17 +114,19 @@ async def simulate(
     with_shapes: bool = False,
     steps: int = STEPS,
     schedulers: frozenset[str] = frozenset({DEFAULT_SCHEDULER}),
+    strands_least: bool = True,
 ) -> Outcome:
     """Run cycles until nothing more is admitted; with `until_empty`, until nothing waits or ends any more.
 
     with_shapes: whether nodes of the shapes come where gangs need them. schedulers: the setting
-    `controller.schedulers`.
+    `controller.schedulers`. strands_least: whether `controller.node_order` is least-stranded.
     """
     later: dict[str, tuple[str, ...]] = {}
     for wave, why in await never_fitting(cluster_state, steps):
         later[wave.uid] = (*later.get(wave.uid, ()), why)
     bounds = Bounds(tries=TRIES, nodes=MOST_NODES, share=1, pace=timedelta(0), together=with_shapes, asks=False)
-    run = _Run(cluster_state, CycleSettings(steps=steps, schedulers=schedulers, node_needs=bounds), later)
+    settings = CycleSettings(steps=steps, schedulers=schedulers, node_needs=bounds, strands_least=strands_least)
+    run = _Run(cluster_state, settings, later)
     await run.begin()
     while True:
         result = await run.cycle()

@@ -77,6 +77,7 @@ def _row(multi: float, draws: int, scale: int) -> dict[str, Any]:
         world = packing_worlds.draw(seed, scale=scale, multi=multi)
         for name, policy in packing_policies.policies(world, seed).items():
             shares.setdefault(name, []).append(packing_policies.allocated(world, policy))
+        shares.setdefault("repacked", []).append(packing_policies.repacked(world))
         before = played(world, Choice.FIRST_FIT, strands_least=False)
         shares.setdefault("fewest free", []).append(before.allocated)
         for choice in Choice:

@@ -84,12 +84,14 @@ def capacity(
     wanted = [*(_shape(text, queue, namespace, amounts) for text in shapes or ()), *map(_gang, gangs or ())]
     if not wanted:
         raise FixError("nothing is asked for: name a gang, as --shape 8x8:gpu.example.com or --gang train.yaml")
+    controller = config_command.chosen(config, {}, changes).settings.controller
     settings = Settings(
         most=most,
         namespace=namespace,
         profile=compatibility.profile(profile),
         steps=steps,
-        schedulers=frozenset(config_command.chosen(config, {}, changes).settings.controller.schedulers),
+        schedulers=frozenset(controller.schedulers),
+        strands_least=controller.strands_least,
     )
     _refuse_problems(manifests, settings)
     found = asyncio.run(_measured([one.body for one in manifests], wanted, settings))

@@ -45,7 +45,10 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How copies are tried. most: copies of a shape. now: as in `expand`. schedulers: of the controller's settings."""
+    """How copies are tried. most: copies of a shape. now: as in `expand`.
+
+    schedulers, strands_least: of the controller's settings.
+    """
 
     most: int = MOST
     now: datetime | None = None
@@ -53,6 +56,7 @@ class Settings:
     profile: SchedulerProfile = cycle_profile.NEWEST
     steps: int = STEPS
     schedulers: frozenset[str] = frozenset({DEFAULT_SCHEDULER})
+    strands_least: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +118,9 @@ async def _tried(objects: Sequence[Json], shape: Shape, settings: Settings, copi
 
 async def _simulated(objects: Sequence[Json], settings: Settings) -> tuple[GangOutcome, ...]:
     cluster = expand.expand(objects, now=settings.now, namespace=settings.namespace, profile=settings.profile)
-    outcome = await offline.simulate(cluster, steps=settings.steps, schedulers=settings.schedulers)
+    outcome = await offline.simulate(
+        cluster, steps=settings.steps, schedulers=settings.schedulers, strands_least=settings.strands_least
+    )
     return outcome.gangs
 
 

@@ -19,11 +19,14 @@ from admission.cli.terminal import Format, Number
 from admission.dra import compatibility
 from admission.dra.compatibility import Release
 from admission.errors import FixError
+from admission.settings import Controller
 from admission.simulation import expand, offline, validation
 from admission.simulation.claim_defaults import Act, Effect
 from admission.simulation.expand import Expanded
 from admission.simulation.offline import GangOutcome, NewNodes, Outcome, Verdict
+from admission.simulation.replay import cluster
 from admission.simulation.replay.autoscaler import Delays
+from admission.simulation.replay.cluster import ReplayCluster
 from admission.simulation.replay.player import Policy
 from admission.status.node_shapes import UP
 
@@ -67,6 +70,10 @@ IdleOption = Annotated[
     typer.Option(metavar="DURATION", help="The same: until a node goes on which nothing runs, 10m by default."),
 ]
 
+ArrivalsOption = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Play a trace of jobs in virtual time (.csv, else JSON lines).")
+]
+
 
 @app.command(epilog=EPILOG)
 def simulate(
@@ -92,10 +99,7 @@ def simulate(
     steps: Annotated[int, typer.Option(min=1, help="Bound of the search, per gang and question.")] = 50_000,
     config: ConfigOption = None,
     changes: SetOption = None,
-    arrivals: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Play a trace of jobs in virtual time (.csv, else JSON lines)."),
-    ] = None,
+    arrivals: ArrivalsOption = None,
     compare: CompareOption = None,
     chart: ChartOption = None,
 ) -> None:
@@ -103,7 +107,7 @@ def simulate(
 
     Reads any manifests: nodes, slices, classes, claims, templates, Jobs, pods and Muster's objects. Jobs become their
     pods. Pods that are bound and claims that are allocated count as in use. Of the settings
-    controller.schedulers counts.
+    controller.schedulers and controller.node_order count.
     """
     _refuse_options(arrivals, compare, chart, until_empty=until_empty, with_shapes=with_shapes)
     delays = _delays(startup_time, idle_time, is_played=with_shapes and arrivals is not None)
@@ -117,10 +121,13 @@ def simulate(
             terminal.note(f"{one.label}: {problem.field}: {problem.message}")
     if with_shapes and not cluster_state.snapshot.shapes:
         raise FixError("--with-shapes needs a NodeShape in the input: write one, or see `muster shapes propose`")
+    controller = config_command.chosen(config, {}, changes).settings.controller
     if arrivals is not None:
-        raise typer.Exit(_play(cluster_state, arrivals, compare, chart, output, steps, delays))
-    schedulers = frozenset(config_command.chosen(config, {}, changes).settings.controller.schedulers)
-    outcome = _outcome(cluster_state, steps, schedulers, until_empty=until_empty, with_shapes=with_shapes)
+        replay_cluster = cluster.build_cluster(cluster_state, steps=steps, strands_least=controller.strands_least)
+        for text in cluster_state.notes:
+            terminal.note(text)
+        raise typer.Exit(_play(replay_cluster, arrivals, compare, chart, output, delays))
+    outcome = _outcome(cluster_state, steps, controller, until_empty=until_empty, with_shapes=with_shapes)
 
     for text in (*cluster_state.notes, *_warnings(outcome)):
         terminal.note(text)
@@ -171,28 +178,30 @@ def _delay(option: str, text: str) -> timedelta:
 
 
 def _outcome(
-    cluster_state: Expanded, steps: int, schedulers: frozenset[str], *, until_empty: bool, with_shapes: bool
+    cluster_state: Expanded, steps: int, controller: Controller, *, until_empty: bool, with_shapes: bool
 ) -> Outcome:
     simulation = offline.simulate(
-        cluster_state, until_empty=until_empty, with_shapes=with_shapes, steps=steps, schedulers=schedulers
+        cluster_state,
+        until_empty=until_empty,
+        with_shapes=with_shapes,
+        steps=steps,
+        schedulers=frozenset(controller.schedulers),
+        strands_least=controller.strands_least,
     )
     return asyncio.run(simulation)
 
 
 def _play(  # noqa: PLR0917 - as the command has them
-    cluster_state: Expanded,
+    replay_cluster: ReplayCluster,
     path: str,
     compare: Policy | None,
     chart: str | None,
     output: Format,
-    steps: int,
     delays: Delays | None,
 ) -> int:
     """Replay a trace and print its figures; return the exit code."""
-    for text in cluster_state.notes:
-        terminal.note(text)
     policies = dict.fromkeys(policy for policy in (Policy.MUSTER, compare) if policy is not None)
-    results = replay.run(cluster_state, path, list(policies), steps=steps, delays=delays)
+    results = replay.run(replay_cluster, path, list(policies), delays)
     if chart is not None:
         replay.draw(chart, results)
     if output is Format.JSON:

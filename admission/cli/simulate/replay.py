@@ -15,8 +15,7 @@ from admission.cli import terminal
 from admission.cli.simulate import charts, trace_reader
 from admission.cli.terminal import Number
 from admission.errors import FixError
-from admission.simulation.expand import Expanded
-from admission.simulation.replay import cluster, figures, player
+from admission.simulation.replay import figures, player
 from admission.simulation.replay.autoscaler import Delays
 from admission.simulation.replay.cluster import ReplayCluster
 from admission.simulation.replay.figures import Figures, NodeUse, Tally
@@ -29,13 +28,12 @@ MOST_SHOWN = 20
 
 
 def run(
-    cluster_state: Expanded, path: str, policies: Sequence[Policy], *, steps: int, delays: Delays | None
+    replay_cluster: ReplayCluster, path: str, policies: Sequence[Policy], delays: Delays | None
 ) -> list[ReplayResult]:
     """Replay the trace in a file under each policy. Raises FixError and BadInputError.
 
     delays: with which nodes of the shapes come and go; None if none does.
     """
-    replay_cluster = cluster.build_cluster(cluster_state, steps=steps)
     arrivals = trace_reader.read(path)
     trace_reader.check(path, arrivals, replay_cluster)
     for text in notes(replay_cluster):

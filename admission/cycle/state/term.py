@@ -51,9 +51,9 @@ class CycleSettings:
     writes: int = 32
     schedulers: frozenset[str] = frozenset({DEFAULT_SCHEDULER})
     node_needs: Bounds = field(default_factory=Bounds)
-    strands_least: bool = False
+    strands_least: bool = True
     """Whether nodes are ordered by what a pod strands there."""
 
-    def update(self, *, steps: int, writes: int, strands_least: bool = False) -> None:
+    def update(self, *, steps: int, writes: int, strands_least: bool) -> None:
         """Have the next cycle use these."""
         self.steps, self.writes, self.strands_least = steps, writes, strands_least

@@ -2,6 +2,7 @@
 
 __all__ = [
     "allocation",
+    "first_fits",
     "node_allocator",
     "nominated",
     "prescribed",

@@ -15,11 +15,14 @@ Devices of which partitions are given out are not counted: a card is listed once
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from types import MappingProxyType
+from typing import ClassVar, Protocol
 
 from admission.dra.allocator.results import Match
 from admission.dra.equivalence.device_signature import DeviceSignature
 from admission.dra.equivalence.node_contents import DeviceGroup
+from admission.dra.equivalence.node_signature import NodeSignature
 from admission.dra.requests.requests import ParsedClaim, ParsedRequest
 
 _NOTHING: Mapping[str, int] = MappingProxyType({})
@@ -46,6 +49,27 @@ class Consumption:
     unused: int
 
 
+class Unranked(Enum):
+    """Why a node has no rank by what a pod consumes there."""
+
+    UNFIT = "no pod gets devices"
+    REFUSED = "a device stops the search, for a reason that people have to know"
+    PARTITIONS = "partitions are among the devices"
+    UNKNOWN = "what a pod gets was not found in time"
+
+
+class Fits(Protocol):
+    """What pods get on nodes of some units.
+
+    ranks_by_free: whether nodes go by their free devices where it is not known what pods consume.
+    """
+
+    ranks_by_free: ClassVar[bool]
+
+    def use(self, claims: tuple[ParsedClaim, ...], node_sig: NodeSignature) -> Consumption | Unranked:
+        """Return what a pod with these claims consumes on such a node."""
+
+
 def consumption(
     claims: Sequence[ParsedClaim],
     found: Match,
@@ -55,21 +79,31 @@ def consumption(
     """Return what a pod takes with these devices; None if partitions are among the devices of the node."""
     if any(unit.signature.draw is not None for unit in units):
         return None
-    left = [_left(unit) for unit in units]
+    remaining = [left(unit) for unit in units]
     taken: dict[int, int] = {}
     for claim, picks in zip(claims, found.picks, strict=True):
         for pick in picks:
             option = claim.requests[pick.request].options[pick.option]
             if not option.admin:
                 share = _share(units[pick.at].signature, parsed_requests[option.parsed])
-                taken[pick.at] = min(left[pick.at], taken.get(pick.at, 0) + share)
+                taken[pick.at] = min(remaining[pick.at], taken.get(pick.at, 0) + share)
     return Consumption(
-        free=sum(left),
+        free=sum(remaining),
         taken=sum(taken.values()),
-        begun=sum(left[at] == WHOLE for at in taken),
-        rest=sum(left[at] for at in taken if left[at] < WHOLE),
-        unused=left.count(WHOLE),
+        begun=sum(remaining[at] == WHOLE for at in taken),
+        rest=sum(remaining[at] for at in taken if remaining[at] < WHOLE),
+        unused=remaining.count(WHOLE),
     )
+
+
+def left(unit: DeviceGroup) -> int:
+    """Return what is left of a device, in thousandths: of the scarcest of its capacities."""
+    if unit.use.taken:
+        return 0
+    if not unit.use.shares or unit.use.amounts is None:
+        return WHOLE
+    pairs = zip(unit.signature.room, unit.use.amounts, strict=True)
+    return min((int((room - used) * WHOLE / room) for (_, room), used in pairs if room), default=WHOLE)
 
 
 def growth(consumption: Consumption, before: int | None, after: int | None) -> int:
@@ -99,16 +133,6 @@ def served(
         max(0, known.get(name, left.get(name, 0)) - wants.get(name, 0)) * WHOLE // amount
         for name, amount in beside.items()
     )
-
-
-def _left(unit: DeviceGroup) -> int:
-    """Return what is left of a device: the scarcest of its capacities."""
-    if unit.use.taken:
-        return 0
-    if not unit.use.shares or unit.use.amounts is None:
-        return WHOLE
-    pairs = zip(unit.signature.room, unit.use.amounts, strict=True)
-    return min((int((room - used) * WHOLE / room) for (_, room), used in pairs if room), default=WHOLE)
 
 
 def _share(signature: DeviceSignature, parsed: int) -> int:

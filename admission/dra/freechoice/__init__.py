@@ -1,3 +1,3 @@
 """The search for a gang's nodes where Muster chooses the devices."""
 
-__all__ = ["bin_packing", "search"]
+__all__ = ["bin_packing", "free_fits", "search"]

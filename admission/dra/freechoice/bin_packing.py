@@ -3,7 +3,7 @@
 It requires that every device is seen by one node only and that no claim is shared. So a gang is placed if and only if
 every pod is on a node that takes all of its pods together, which `node_packing` answers.
 
-Enumerated: nodes in groups of equal ones, those with the fewest devices to give first; for each node in turn the
+Enumerated: nodes in groups of equal ones, in `node_order`; for each node in turn the
 largest sets of the pods left that it takes. If that plan is not affordable and prices differ, a second search tries
 smaller sets and all prices as well.
 
@@ -19,23 +19,30 @@ Bounded by the budget: at its end StepsEndedError is raised, and nothing is prov
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import le, mul, sub
+from types import MappingProxyType
 
 from admission.api.muster.gangs import Charge
+from admission.dra.allocator import stranded_devices
 from admission.dra.allocator.allocation import AllocatedRequest
 from admission.dra.allocator.results import Budget, Match, Pick
+from admission.dra.allocator.stranded_devices import Unranked
 from admission.dra.equivalence.device_signature import DeviceSignatures
+from admission.dra.freechoice.free_fits import FreeFits
 from admission.dra.freechoice.node_packing import NodePacker, Pods
 from admission.dra.metering import device_meters
 from admission.dra.planner import node_order, pod_groups
 from admission.dra.planner.cost import Pricing
 from admission.dra.planner.node_groups import NodeState, SearchState
-from admission.dra.planner.node_order import FreeChoiceRank
-from admission.dra.planner.pod_groups import ClaimToAllocate, Gang, Outcome, Placed
+from admission.dra.planner.node_order import FirstFitRank, FreeChoiceRank
+from admission.dra.planner.pod_groups import ClaimToAllocate, Gang, Outcome, Placed, PodKind
 from admission.dra.planner.upper_bound import UpperBounds
 from admission.dra.requests import gang_request
 from admission.dra.requests.gang_request import Affordable
 from admission.dra.state.cluster_state import ClusterState
+
+_NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +67,11 @@ class _Point:
 
 
 class BinPacker:
-    """One search, over a state in which every device is one node's own and no claim is shared."""
+    """One search, over a state in which every device is one node's own and no claim is shared.
+
+    beside: what pods request beside each device, in the mean, for the order of nodes; empty to try those with the
+    fewest takeable devices first.
+    """
 
     def __init__(  # noqa: PLR0917 - the parts of one search
         self,
@@ -70,8 +81,10 @@ class BinPacker:
         device_signatures: DeviceSignatures,
         budget: Budget,
         affordable: Affordable,
+        beside: Mapping[str, int] = _NOTHING,
     ) -> None:
         self.outcome = Outcome(state.names)
+        self._fits = FreeFits(state.units, cluster.profile)
         self._gang = gang
         self._state = state
         self._device_signatures = device_signatures
@@ -86,7 +99,8 @@ class BinPacker:
         self._groups = [
             (s, sorted(nodes)) for s, nodes in state.groups.items() if any(bounds.of_node(k, s) for k in kinds)
         ]
-        self._groups.sort(key=self._rank)
+        first = next((kind for kind in order if gang.kinds[kind].wanted[0]), None) if beside else None
+        self._groups.sort(key=self._rank if first is None else partial(self._rank_by_use, gang.kinds[first]))
         self._caps = [tuple(bounds.of_node(kind, node_state) for kind in kinds) for node_state, _ in self._groups]
         self._later = self._sums(self._caps, len(gang.kinds))
         self._needed = tuple(bounds.needed(kind) for kind in gang.kinds)
@@ -111,8 +125,22 @@ class BinPacker:
 
     def _rank(self, group: tuple[NodeState, Sequence[int]]) -> FreeChoiceRank:
         node_state, nodes = group
-        free = self._node_packer.ordered(node_state).takeable if node_state.contents.counter_sets else node_state.free
-        return node_order.free_choice_rank(node_state, free, nodes[0])
+        return node_order.free_choice_rank(node_state.left, self._takeable(node_state), nodes[0])
+
+    def _rank_by_use(self, kind: PodKind, group: tuple[NodeState, Sequence[int]]) -> tuple[bool, FirstFitRank[int]]:
+        """Return the place of a group by what a pod of a kind would take and strand there; those without room last."""
+        node_state, (first, *_) = group
+        use = self._fits.use(kind.parsed_requests, node_state.node_sig)
+        if isinstance(use, Unranked):
+            return use is Unranked.UNFIT, node_order.first_fit_rank(self._takeable(node_state), first, None, 0)
+        before, after = self._state.served(first), self._state.served(first, kind.wants)
+        stranded = stranded_devices.growth(use, before, after)
+        return False, node_order.first_fit_rank(node_state.free, first, use, stranded)
+
+    def _takeable(self, node_state: NodeState) -> int:
+        """Return how many devices can still be taken, each considered alone."""
+        ordered = self._node_packer.ordered
+        return ordered(node_state).takeable if node_state.contents.counter_sets else node_state.free
 
     def _sums(self, each: Sequence[Pods], width: int) -> list[Pods]:
         """Return for every group what its nodes and all later ones have together. each: per node of a group."""

@@ -7,23 +7,31 @@ changed are evaluated again. Which did, the change log of the cluster state tell
 `admission.incremental` would compare a mapping of them; the sums are updated in place for the same reason.
 
 The pods that all these nodes have room for are added up as well, as an upper bound. If it is less than the gang's pods,
-there is no plan, whatever the quota, and no search is made.
+or no node takes a single one, there is no plan, whatever the quota, and no search is made.
 
 Messages about missing plans name all nodes, so this is for callers that do not need the messages.
+
+The groups are kept in `node_order` as well. A gang of n pods, of one kind and without rules between them, is searched
+for on the first n groups first: each of them takes a pod, and whatever pods are placed there, the best group that is
+left is among them. So that finds the plan that a search over all nodes finds, at a cost that does not grow with them.
 """
 
 import bisect
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from types import MappingProxyType
 from weakref import ref
 
 from admission.api.values.names import NodeName
 from admission.dra.allocator import stranded_devices
+from admission.dra.allocator.stranded_devices import Fits, Unranked
 from admission.dra.equivalence import node_signature
 from admission.dra.equivalence.device_signature import Answer, DeviceSignatures
+from admission.dra.equivalence.node_contents import Units
 from admission.dra.equivalence.node_signature import NodeSignature, NodeSignatureCache
-from admission.dra.planner import node_filters, requeue_hint
+from admission.dra.planner import node_filters, node_order, requeue_hint
+from admission.dra.planner.node_order import FirstFitRank
 from admission.dra.planner.pod_groups import Gang, PodKind
 from admission.dra.requests import requests
 from admission.dra.requests.requests import Mode
@@ -33,6 +41,9 @@ _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 MOST_PODS_COUNTED = 10_000
 """The most pods that a node's room is counted up to: no gang has more."""
+
+MOST_OLD_RANKS = 64
+"""The most ranks of the past that are kept beside twice the groups."""
 
 MOST_CANDIDATES = 50_000
 """The most nodes in all `CandidateNodes` kept for one need; the least recently used are dropped."""
@@ -46,11 +57,18 @@ class CandidateNodes:
     """The nodes where pods of one kind may go, in groups of equal nodes, in one cluster state."""
 
     def __init__(
-        self, kind: PodKind, signatures_by_node: NodeSignatureCache, *, counts: bool, beside: Mapping[str, int]
+        self,
+        kind: PodKind,
+        signatures_by_node: NodeSignatureCache,
+        *,
+        counts: bool,
+        beside: Mapping[str, int],
+        fits: Callable[[Units], Fits],
     ) -> None:
         """counts: whether the pods need a fixed number of free devices, so that free devices can be counted.
 
-        beside: what pods request beside each device; nodes are equal only if they serve as many.
+        beside: what pods request beside each device; nodes are equal only if they serve as many. fits: what pods
+        get on nodes.
         """
         self._beside = beside
         self.nodes = kind.nodes
@@ -69,6 +87,14 @@ class CandidateNodes:
         """Whether some device stops a search that meets it."""
         self._takes = bool(kind.bound)
         """Whether devices take resources of nodes: then nodes are equal only if they have the same left."""
+        self._units = signatures_by_node.units
+        self._claims = kind.parsed_requests
+        self._fits = fits
+        self._ranked = RankedGroups()
+        self._by_free = fits(self._units).ranks_by_free
+        self._is_ranked = self._by_free or bool(beside)
+        self._refuses = False
+        """Whether a device stopped a search for a single pod."""
 
     def some(self, cluster: ClusterState, most: int) -> frozenset[NodeName] | None:
         """Return up to `most` nodes of every group of equal nodes; None if no node may be left out."""
@@ -77,13 +103,23 @@ class CandidateNodes:
             return None
         return frozenset(name for names in self._equal.values() for name in names[:most])
 
+    def best(self, cluster: ClusterState, pods: int) -> frozenset[NodeName] | None:
+        """Return the nodes on which the first plan for so many pods is; None if that is not known."""
+        self._update(cluster)
+        if self._odd or self._takes or not self._is_ranked:
+            return None
+        return frozenset(name for group in self._ranked.first(pods) for name in self._equal[group][:pods])
+
     def is_short(self, cluster: ClusterState, pods: int) -> bool:
-        """Return whether there is no room for so many pods, however devices are given out.
+        """Return whether there is no room for so many pods, by counting, or since no node takes a single one.
 
         False where a device stops searches: the search then gives that device as the reason.
         """
         self._update(cluster)
-        return self._bounds < pods and not self._odd and not self._stops
+        if self._odd or self._stops:
+            return False
+        is_full = self._is_ranked and not self._takes and not self._refuses and not self._ranked
+        return self._bounds < pods or is_full
 
     def _update(self, cluster: ClusterState) -> None:
         before = self._cluster
@@ -92,10 +128,11 @@ class CandidateNodes:
         self._cluster = cluster
         self._signatures_by_node.update(cluster)
         changed = requeue_hint.changed(before, cluster) if before is not None else None
-        if self._inspect_new_signatures():
-            # What was counted by devices is no longer: count all nodes again.
+        if self._inspect_new_signatures() or self._units is not self._signatures_by_node.units:
+            # What was counted by devices is no longer, or their numbers are others: count all nodes again.
+            self._units = self._signatures_by_node.units
             self._bounds, changed = 0, None
-            self._equivalences, self._equal = {}, {}
+            self._equivalences, self._equal, self._ranked = {}, {}, RankedGroups()
         for name in self.nodes if changed is None else changed & self.nodes:
             self._put(name, cluster)
 
@@ -118,11 +155,35 @@ class CandidateNodes:
             names.pop(bisect.bisect_left(names, name))
             if not names:
                 del self._equal[before]
+            if before != equivalence:
+                self._rank(before, cluster)
         if equivalence is not None:
             self._bounds += self._room(equivalence)
             self._equivalences[name] = equivalence
             bisect.insort(self._equal.setdefault(equivalence, []), name)
+            self._rank(equivalence, cluster)
         (self._odd.discard if self._signatures_by_node.layout(name).fixed else self._odd.add)(name)
+
+    def _rank(self, group: _Equivalence, cluster: ClusterState) -> None:
+        """Bring the place of a group in the order up to date."""
+        if self._is_ranked:
+            self._ranked.put(group, self._rank_of(group, cluster))
+
+    def _rank_of(self, group: _Equivalence, cluster: ClusterState) -> FirstFitRank[NodeName] | None:
+        """Return the rank of a group; None if it takes no pod, or is empty."""
+        names = self._equal.get(group)
+        use = self._fits(self._units).use(self._claims, group[0]) if names else Unranked.UNFIT
+        if not names or use is Unranked.UNFIT or use is Unranked.REFUSED:
+            self._refuses = self._refuses or use is Unranked.REFUSED
+            return None
+        if isinstance(use, Unranked) or not self._beside:
+            self._is_ranked = self._by_free and use is not Unranked.UNKNOWN
+            return node_order.first_fit_rank(group[0].free, names[0], None, 0)
+        left = cluster.left.get(names[0])
+        before = stranded_devices.served(left, self._beside)
+        after = stranded_devices.served(left, self._beside, self._wants)
+        stranded = stranded_devices.growth(use, before, after)
+        return node_order.first_fit_rank(group[0].free, names[0], use, stranded)
 
     def _room(self, equivalence: _Equivalence) -> int:
         """Return the most pods that a node has room for."""
@@ -141,6 +202,48 @@ class CandidateNodes:
         named = ((left[resource], amount) for resource, amount in self._wants.items() if resource in left)
         most = min((MOST_PODS_COUNTED, *(free // amount for free, amount in named)))
         return node_sig, most, None if served is None else served // stranded_devices.SERVED_STEP
+
+
+class RankedGroups:
+    """Groups by rank. A heap has the rank of each, and ranks of the past, which are dropped as they come up."""
+
+    def __init__(self) -> None:
+        self._ranks: dict[_Equivalence, FirstFitRank[NodeName]] = {}
+        self._heap: list[tuple[FirstFitRank[NodeName], int, _Equivalence]] = []
+        self._entered = 0
+        """How many entries the heap has had: equal ranks go by it, since groups have no order."""
+
+    def __len__(self) -> int:
+        return len(self._ranks)
+
+    def put(self, group: _Equivalence, rank: FirstFitRank[NodeName] | None) -> None:
+        """Set the rank of a group; None to leave it out."""
+        if self._ranks.get(group) == rank:
+            return
+        if rank is None:
+            del self._ranks[group]
+            return
+        self._ranks[group] = rank
+        self._enter(group, rank)
+        if len(self._heap) > 2 * len(self._ranks) + MOST_OLD_RANKS:
+            self._heap.clear()
+            for one, known in self._ranks.items():
+                self._enter(one, known)
+
+    def first(self, count: int) -> list[_Equivalence]:
+        """Return so many groups of the least rank."""
+        found: dict[_Equivalence, FirstFitRank[NodeName]] = {}
+        while self._heap and len(found) < count:
+            rank, _, group = heappop(self._heap)
+            if self._ranks.get(group) == rank:
+                found[group] = rank
+        for group, rank in found.items():
+            self._enter(group, rank)
+        return [*found]
+
+    def _enter(self, group: _Equivalence, rank: FirstFitRank[NodeName]) -> None:
+        self._entered += 1
+        heappush(self._heap, (rank, self._entered, group))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -181,6 +284,11 @@ class CountedGang:
         """Return whether there is no room for all of them."""
         return self.candidates.is_short(self.cluster, self.gang.size)
 
+    def with_best_only(self) -> Gang | None:
+        """Return the gang limited to the nodes of its first plan; None if these are not known."""
+        nodes = self.candidates.best(self.cluster, self.gang.size) if self.gang.coupled is None else None
+        return replace(self.gang, kinds=(replace(self.capacity_bound.kind, nodes=nodes),)) if nodes else None
+
     def with_candidates_only(self) -> Gang:
         """Return the gang limited to its candidate nodes; the gang itself where no node may be left out."""
         nodes = self.candidates.some(self.cluster, self.gang.size)
@@ -190,9 +298,16 @@ class CountedGang:
 
 
 def count(
-    gang: Gang, cluster: ClusterState, known: DeviceSignatures, beside: Mapping[str, int] = _NOTHING
+    gang: Gang,
+    cluster: ClusterState,
+    known: DeviceSignatures,
+    fits: Callable[[Units], Fits],
+    beside: Mapping[str, int] = _NOTHING,
 ) -> CountedGang | None:
-    """Return a gang with its candidate nodes; None if its pods are of several kinds or the cluster state simulated."""
+    """Return a gang with its candidate nodes; None if its pods are of several kinds or the cluster state simulated.
+
+    fits: what its pods get on nodes.
+    """
     if len(gang.kinds) != 1 or gang.shared or cluster.is_what_if:
         return None
     (kind,) = gang.kinds
@@ -201,11 +316,16 @@ def count(
     plain = not includes_taken and all(option.plain for option in options)
     wants = tuple(sorted(kind.wants.items()))
     by_use = tuple(sorted(beside.items()))
-    key = (cluster.series, includes_taken, kind.nodes, kind.devices, plain, wants, bool(kind.bound), by_use)
+    claims = kind.parsed_requests
+    key = (cluster.series, includes_taken, kind.nodes, claims, plain, wants, bool(kind.bound), by_use)
     candidates: CandidateNodes | None = known.candidate_nodes.pop(key, None)
     if candidates is None:
         candidates = CandidateNodes(
-            kind, node_signature.build(known, cluster, includes_taken=includes_taken), counts=plain, beside=beside
+            kind,
+            node_signature.build(known, cluster, includes_taken=includes_taken),
+            counts=plain,
+            beside=beside,
+            fits=fits,
         )
         if len(known.candidate_nodes) * (len(kind.nodes) + 1) > MOST_CANDIDATES:
             del known.candidate_nodes[next(iter(known.candidate_nodes))]

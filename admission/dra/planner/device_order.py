@@ -2,13 +2,15 @@
 
 Devices that draw on the same counters form a partitionable device, as the partitions of one GPU do. Partitionable
 devices that are equal but for the names of their counters are interchangeable, so the search tries one of them. The
-order packs tightly: first devices with shares in use, then partitionable devices that are in part used, those with the
-fewest takeable partitions first, and of one the partition that blocks the least; then the rest.
+order packs tightly: first devices with shares in use, those with the least left first, then partitionable devices that
+are in part used, those with the fewest takeable partitions first, and of one the partition that blocks the least; then
+the rest.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from admission.dra.allocator import stranded_devices
 from admission.dra.equivalence.device_signature import Answer
 from admission.dra.equivalence.node_contents import DeviceGroup, LeftCapacity, NodeContents, Units
 from admission.dra.inventory.counters import Amount, Draw
@@ -95,7 +97,7 @@ class DeviceOrders:
         partitions = [-1] * len(units)
         live = [not unit.use.taken for unit in units]
         order: list[tuple[bool, bool, int, int, float, int]] = [
-            (not alive, not unit.use.shares, 0, at, 0.0, at)
+            (not alive, not unit.use.shares, stranded_devices.left(unit), at, 0.0, at)
             for at, (unit, alive) in enumerate(zip(units, live, strict=True))
         ]
         for number, members in enumerate(_together(units)):

@@ -26,12 +26,12 @@ from types import MappingProxyType
 
 from admission.api.muster.gangs import Charge
 from admission.api.values.names import MeterName
-from admission.dra.allocator import search, stranded_devices
+from admission.dra.allocator import stranded_devices
 from admission.dra.allocator.allocation import AllocatedRequest
+from admission.dra.allocator.first_fits import FirstFits
 from admission.dra.allocator.results import Budget, DeadEnd, Match, Pick
 from admission.dra.allocator.stranded_devices import Consumption
 from admission.dra.equivalence.device_signature import Answer, DeviceSignature, DeviceSignatures
-from admission.dra.equivalence.node_signature import NodeSignature
 from admission.dra.inventory import pools
 from admission.dra.inventory.pools import InventoryDevice
 from admission.dra.metering import device_meters
@@ -63,12 +63,9 @@ class _Option:
 _Fit = Match | DeadEnd | Lacking | RequestRefusal | None
 """What a pod gets on a node, or why it gets nothing."""
 
-_NodeAnswers = dict[NodeSignature, tuple[Match | DeadEnd | RequestRefusal, int]]
-"""By node signature, what kube-scheduler gives there, and how many steps finding it took."""
-
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 
-_RankedNode = tuple[FirstFitRank, Match, NodeState]
+_RankedNode = tuple[FirstFitRank[int], Match, NodeState]
 """A node's rank, what a pod gets there, and the node's state."""
 
 
@@ -108,13 +105,8 @@ class FirstFitSearch:
         self._failed: set[Hashable] = set()
         self._fits: dict[Hashable, _Fit] = {}
         self._searched: dict[Hashable, Match | DeadEnd | RequestRefusal] = {}
-        self._known: dict[tuple[ParsedClaim, ...], _NodeAnswers] = self.state.units.results.setdefault(
-            cluster.profile, {}
-        )
+        self._first_fits = FirstFits(self.state.units, cluster.profile)
         self._consumptions: dict[Hashable, Consumption | None] = {}
-        self._known_consumptions: dict[tuple[ParsedClaim, ...], dict[NodeSignature, Consumption | None]] = (
-            self.state.units.results.setdefault((stranded_devices.Consumption, cluster.profile), {})
-        )
         self._parsed = device_signatures.parsed_requests
         self._bounds = UpperBounds(gang, self.state, device_signatures)
         self._remaining = RemainingPods(gang, self.state, self._bounds)
@@ -265,26 +257,22 @@ class FirstFitSearch:
         ranked.sort(key=itemgetter(0))
         return ranked, final and not ranked
 
-    def _rank(self, kind: int, open_: tuple[int, ...], found: Match, node_state: NodeState) -> FirstFitRank:
+    def _rank(self, kind: int, open_: tuple[int, ...], found: Match, node_state: NodeState) -> FirstFitRank[int]:
         """Return the place of a group of nodes in the order."""
         first = self.state.first(node_state)
         if not self._orders_by_use:
-            return node_order.first_fit_rank(node_state, first, None, 0)
+            return node_order.first_fit_rank(node_state.free, first, None, 0)
         described = self._gang.kinds[kind]
         key = (kind, open_, node_state.node_sig)
         if key not in self._consumptions:
             claims = tuple(described.parsed_requests[at] for at in open_)
-            known = self._known_consumptions.setdefault(claims, {})
-            if node_state.node_sig not in known:
-                units = self.state.units_of(node_state)
-                known[node_state.node_sig] = stranded_devices.consumption(claims, found, units, self._parsed)
-            self._consumptions[key] = known[node_state.node_sig]
+            self._consumptions[key] = self._first_fits.consumption(claims, node_state.node_sig, found)
         consumption = self._consumptions[key]
         if consumption is None:
-            return node_order.first_fit_rank(node_state, first, None, 0)
-        before, after = self.state.served(first, _NOTHING), self.state.served(first, described.wants)
+            return node_order.first_fit_rank(node_state.free, first, None, 0)
+        before, after = self.state.served(first), self.state.served(first, described.wants)
         stranded = stranded_devices.growth(consumption, before, after)
-        return node_order.first_fit_rank(node_state, first, consumption, stranded)
+        return node_order.first_fit_rank(node_state.free, first, consumption, stranded)
 
     def _is_refused(self, kind: int, node_state: NodeState) -> bool:
         """Return whether a rule between pods keeps a pod of the kind off such a node now."""
@@ -313,22 +301,7 @@ class FirstFitSearch:
         key = (claims, node_state.contents)
         found = self._searched.get(key)
         if found is None:
-            found = self._searched[key] = self._remembered(claims, node_state.node_sig)
-        return found
-
-    def _remembered(self, claims: tuple[ParsedClaim, ...], node_sig: NodeSignature) -> Match | DeadEnd | RequestRefusal:
-        """Return the same, from an earlier search of any gang if one is known.
-
-        The steps are spent again either way, so that the steps a gang needs do not depend on the gangs planned before.
-        """
-        known = self._known.setdefault(claims, {})
-        if node_sig in known:
-            found, steps = known[node_sig]
-            self._budget.spend(steps)
-            return found
-        units, profile, spent = self.state.units, self._cluster.profile, self._budget.spent
-        found = search.search(claims, node_sig.contents, units, profile, self._budget, certain=True)
-        known[node_sig] = found, self._budget.spent - spent
+            found = self._searched[key] = self._first_fits.fit(claims, node_state.node_sig, self._budget)
         return found
 
     def _commutes(self) -> bool:

@@ -123,7 +123,7 @@ class SearchState:
         """Return what is left of the resources that the gang requests; None for no limit."""
         return self._left[node]
 
-    def served(self, node: int, wants: Mapping[str, int]) -> int | None:
+    def served(self, node: int, wants: Mapping[str, int] = _NOTHING) -> int | None:
         """Return for how many thousandths of devices a node's resources suffice, once a pod has what it wants."""
         everything, own = self._cluster.left.get(self.names[node]), self._left[node]
         return None if own is None else stranded_devices.served(everything, self._beside, wants, known=own)
@@ -263,7 +263,7 @@ class SearchState:
         left = self._left[node]
         usable = self._usable(node) if self.allocated else _NONE
         place = self.rules.place(self.names[node]) if self.rules is not None else None
-        served = self.served(node, _NOTHING) if self._beside else None
+        served = self.served(node) if self._beside else None
         key = (
             self._kinds[node],
             None if left is None else self._counters_left(left),

@@ -1,34 +1,37 @@
 """The order in which the searches try the nodes that may take a pod: the fullest first, equally full ones by name.
 
 Nodes with less left are filled before others are begun, so that whole nodes stay free for gangs that need them. Where
-kube-scheduler picks the devices, and it is known what pods request beside devices, nodes go first where the pod begins
-the fewest unused devices, then those where it strands the fewest (`stranded_devices`), then where shared devices have
-the least left that the pod takes a part of. Equal
-nodes are tried once, as a group; of a group the first by name is taken. The order decides which plan is found, never
-whether there is one.
+it is known what pods request beside devices, nodes go first where the pod begins the fewest unused devices, then those
+where it strands the fewest (`stranded_devices`), then where shared devices have the least left that the pod takes a
+part of. Equal nodes are tried once, as a group; of a group the first by name is taken. The order decides which plan is
+found, never whether there is one.
 """
 
-from admission.dra.allocator.stranded_devices import Consumption
-from admission.dra.planner.node_groups import NodeState
+from typing import TypeVar
 
-FirstFitRank = tuple[int, int, int, int, int]
+from admission.api.values.names import NodeName
+from admission.dra.allocator.stranded_devices import Consumption
+
+Name = TypeVar("Name", int, NodeName)
+FirstFitRank = tuple[int, int, int, int, Name]
 FreeChoiceRank = tuple[int, bool, tuple[int, ...], int]
 
 
-def first_fit_rank(node_state: NodeState, first: int, consumption: Consumption | None, stranded: int) -> FirstFitRank:
-    """Return the sort key of a group of nodes where kube-scheduler picks the devices: those with few free ones first.
+def first_fit_rank(free: int, first: Name, consumption: Consumption | None, stranded: int) -> FirstFitRank[Name]:
+    """Return the sort key of a group of nodes by what a pod takes and strands; else those with few free ones first.
 
-    first: the number of the group's first node by name. consumption: what the pod takes there; None if it is not known
-    what pods request beside devices. stranded: how much more is stranded with the pod.
+    free: devices. first: the group's first node by name, or its number. consumption: what the pod takes there; None if
+    it is not known what pods request beside devices. stranded: how much more is stranded with the pod.
     """
     if consumption is None:
-        return (0, 0, 0, node_state.free, first)
+        return (0, 0, 0, free, first)
     return (consumption.begun, stranded, consumption.rest, consumption.unused, first)
 
 
-def free_choice_rank(node_state: NodeState, takeable: int, first: int) -> FreeChoiceRank:
+def free_choice_rank(left: tuple[int, ...] | None, takeable: int, first: int) -> FreeChoiceRank:
     """Return the sort key of a group of nodes where Muster picks the devices: few takeable ones first, then resources.
 
-    takeable: how many devices can still be taken, each considered alone. first: as above.
+    left: of resources; None for no limit. takeable: how many devices can still be taken, each considered alone. first:
+    as above.
     """
-    return (takeable, node_state.left is None, node_state.left or (), first)
+    return (takeable, left is None, left or (), first)

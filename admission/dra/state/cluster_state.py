@@ -332,13 +332,16 @@ class _Use:
 def nodes_of(cluster: ClusterState, devices: Iterable[DeviceId], pools: Iterable[PoolId] = ()) -> frozenset[NodeName]:
     """Return the nodes that see these devices, or these pools."""
     wanted = {(device.driver, device.pool) for device in devices}.union(pools)
-    if not wanted:
-        return frozenset()
-    return frozenset(
-        name
-        for name, node_inventory in cluster.node_inventories.items()
-        if not wanted.isdisjoint(node_inventory.relevant)
-    )
+    inventories, slices, found = cluster.node_inventories, cluster.slices, set[NodeName]()
+    for pool in tuple(wanted):
+        owner = slices.owner(pool) if slices is not None else None
+        if owner is not None:
+            wanted.discard(pool)
+            if owner in inventories and pool in inventories[owner].relevant:
+                found.add(owner)
+    if wanted:
+        found.update(name for name, inventory in inventories.items() if not wanted.isdisjoint(inventory.relevant))
+    return frozenset(found)
 
 
 def _differing(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName]:

@@ -1,15 +1,15 @@
 """What pods request of nodes beside each device that they ask for, in the mean over those that wait and run.
 
 The planner strands fewer devices by it (`dra.allocator.stranded_devices`). It follows the snapshot: only pods and
-claims that changed are read again. Amounts are rounded to three significant bits, so that the mean is mostly what it
-was.
+claims that changed are read again; a replay, which knows every change, adds the pods of jobs. Amounts are rounded to
+three significant bits, so that the mean is mostly what it was.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
-from admission.api.kubernetes.claims import ALL, Claim, DeviceRequest
+from admission.api.kubernetes.claims import ALL, Claim, ClaimSpec, DeviceRequest
 from admission.api.kubernetes.devices import Slice
 from admission.api.kubernetes.nodes import Resources
 from admission.api.kubernetes.pods import Pod
@@ -24,12 +24,14 @@ Capacity = tuple[tuple[str, Fraction], ...]
 
 
 class DeviceCompanions:
-    """The mean of one cluster. One per leader; only `update` changes it."""
+    """The mean of one cluster. One per leader or replay; only `update` and `add` change it."""
 
     def __init__(self) -> None:
         self._pods: Mapping[Uid, Pod] = {}
         self._claims: Mapping[str, Claim] = {}
         self._slices: Mapping[str, Slice] = {}
+        self._read_slices: Mapping[str, Slice] = {}
+        """Those of which `_largest` is."""
         self._requested: Counter[str] = Counter()
         self._devices: Counter[Capacity] = Counter()
         self._largest: dict[str, Fraction] = {}
@@ -39,22 +41,44 @@ class DeviceCompanions:
         """Return the means, of the resources of which something is requested; empty where no device is asked for."""
         for uid in changed(self._pods, snapshot.pods):
             for pods, sign in ((self._pods, -1), (snapshot.pods, 1)):
-                for name, amount in _requested(pods.get(uid)):
-                    self._requested[name] += sign * amount
+                pod = pods.get(uid)
+                if pod is not None and pod.claims and not pod.finished:
+                    self._count_requests(pod.requests, sign)
         for key in changed(self._claims, snapshot.claims):
             for claims, sign in ((self._claims, -1), (snapshot.claims, 1)):
-                for capacity, count in _devices(claims.get(key)):
-                    self._devices[capacity] += sign * count
-                    if not self._devices[capacity]:
-                        del self._devices[capacity]
-        self._pods, self._claims = snapshot.pods, snapshot.claims
-        if any(self._devices) and changed(self._slices, snapshot.slices):
-            self._slices, self._largest = snapshot.slices, _largest(snapshot.slices)
+                if key in claims:
+                    self._count_devices(claims[key].spec, sign)
+        self._pods, self._claims, self._slices = snapshot.pods, snapshot.claims, snapshot.slices
+        return self.means()
+
+    def add(self, requests: Resources, claims: Iterable[ClaimSpec], *, pods: int) -> None:
+        """Count pods that no snapshot has, each with claims of its own; if `pods` is negative, count them no more."""
+        specs = tuple(claims)
+        if specs:
+            self._count_requests(requests, pods)
+        for spec in specs:
+            self._count_devices(spec, pods)
+
+    def means(self) -> Resources:
+        """Return the means, as `update` does."""
+        if any(self._devices) and changed(self._read_slices, self._slices):
+            self._read_slices, self._largest = self._slices, _largest(self._slices)
         devices = sum((count * self._part(capacity) for capacity, count in self._devices.items()), Fraction(0))
         if not devices:
             return {}
         means = {name: _rounded(int(amount / devices)) for name, amount in sorted(self._requested.items())}
         return {name: mean for name, mean in means.items() if mean}
+
+    def _count_requests(self, requests: Resources, pods: int) -> None:
+        for name in RESOURCES:
+            if amount := requests.get(name, 0):
+                self._requested[name] += pods * amount
+
+    def _count_devices(self, spec: ClaimSpec, claims: int) -> None:
+        for capacity, count in _devices(spec):
+            self._devices[capacity] += claims * count
+            if not self._devices[capacity]:
+                del self._devices[capacity]
 
     def _part(self, capacity: Capacity) -> Fraction:
         """Return the part of a device that a request takes: of the scarcest capacity of the largest device."""
@@ -62,17 +86,9 @@ class DeviceCompanions:
         return min(Fraction(1), max(parts, default=Fraction(1)))
 
 
-def _requested(pod: Pod | None) -> Iterator[tuple[str, int]]:
-    """Yield what a pod with claims requests."""
-    if pod is not None and pod.claims and not pod.finished:
-        for name in RESOURCES:
-            if amount := pod.requests.get(name, 0):
-                yield name, amount
-
-
-def _devices(claim: Claim | None) -> Iterator[tuple[Capacity, int]]:
+def _devices(spec: ClaimSpec) -> Iterator[tuple[Capacity, int]]:
     """Yield how many devices a claim asks for, by the first alternative of each request."""
-    for request in claim.spec.requests if claim is not None else ():
+    for request in spec.requests:
         first = request.alternatives[0]
         if not first.admin_access:
             yield _capacity(first), 1 if first.mode == ALL else first.count

@@ -33,6 +33,7 @@ from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.backfill.queue_head import WAITING
 from admission.scheduling.backfill.reservations import Reservation
 from admission.scheduling.backfill.running_gangs import RunningGangs
+from admission.scheduling.cache.device_companions import DeviceCompanions
 from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.cache.verdict_cache import Verdict
 from admission.scheduling.checks import chain, demand, runtime
@@ -52,7 +53,8 @@ from admission.workloads.gangs import Group
 class ReplayCluster:
     """The fixed parts: nodes, devices, queues, meters, and what runs from the beginning.
 
-    left_out: waiting gangs of the input, which do not take part.
+    strands_least: whether nodes are ordered by what a pod strands there (`controller.node_order`). left_out: waiting
+    gangs of the input, which do not take part.
     """
 
     cluster: ClusterState
@@ -60,14 +62,18 @@ class ReplayCluster:
     tree: Tree
     usage: Usage
     rules: Rules
+    strands_least: bool = True
     left_out: tuple[str, ...] = ()
 
     def queue(self, waiting: Waiting) -> Queue:
         return self.snapshot.queues[waiting.queue]
 
 
-def build_cluster(cluster: Expanded, *, steps: int) -> ReplayCluster:
-    """Return the cluster that the input describes. Raises FixError if what runs cannot be charged."""
+def build_cluster(cluster: Expanded, *, steps: int, strands_least: bool = True) -> ReplayCluster:
+    """Return the cluster that the input describes. Raises FixError if what runs cannot be charged.
+
+    strands_least: as in `ReplayCluster`.
+    """
     snapshot = protection.without_fences(cluster.snapshot)
     groups = gangs.groups(snapshot, {})
     running = [group for group in groups if opening_balance.placed(group)]
@@ -96,6 +102,7 @@ def build_cluster(cluster: Expanded, *, steps: int) -> ReplayCluster:
         tree=tree,
         usage={queue: {meter: sum(use) for meter, use in meters.items()} for queue, meters in book.usage().items()},
         rules=rules,
+        strands_least=strands_least,
         left_out=tuple(
             sorted(_name(group, cluster) for group in groups if group.waiting and not opening_balance.placed(group))
         ),
@@ -204,6 +211,7 @@ class Clock:
     _ends: list[tuple[timedelta, int, Running]] = field(default_factory=list)
     _started: int = 0
     _needed: dict[Hashable, Charge] = field(default_factory=dict)
+    _companions: DeviceCompanions = field(default_factory=DeviceCompanions)
 
     def __post_init__(self) -> None:
         replay_cluster = self.replay_cluster
@@ -219,6 +227,20 @@ class Clock:
         self.queue_usage = QueueUsage(replay_cluster.tree, replay_cluster.usage)
         self.shares = Shares(self.queue_usage, replay_cluster.usage, replay_cluster.rules.sharing)
         self.backfill = Backfill(RunningGangs(replay_cluster.rules.now))
+        self._companions.update(replay_cluster.snapshot)
+
+    def arrive(self, arrival: Arrival) -> None:
+        """Count what the pods of a job request beside devices, from its arrival to its end."""
+        self._count_companions(arrival, 1)
+
+    def order_nodes(self) -> None:
+        """Have the decisions from now on order nodes by what the pods that wait and run now request."""
+        if self.replay_cluster.strands_least and (beside := self._companions.means()) != self.rules.beside:
+            self.rules = replace(self.rules, beside=beside)
+
+    def _count_companions(self, arrival: Arrival, times: int) -> None:
+        requested = arrival.pod_requests
+        self._companions.add(requested.requests, requested.claims, pods=times * arrival.pods)
 
     def inputs(self, waiting: Waiting, queue_usage: QueueUsage) -> Inputs:
         """Return the inputs of a decision about a job now. queue_usage: the quotas in use."""
@@ -347,6 +369,8 @@ class Clock:
         ended: list[Running] = []
         while self._ends and self._ends[0][0] <= self.now:
             ended.append(heapq.heappop(self._ends)[2])
+        for running in ended:
+            self._count_companions(running.waiting.arrival, -1)
         self._release(ended)
         return ended
 

@@ -150,6 +150,7 @@ class _Run:
             for running in came or ():
                 self._record_start(running)
             self._arrive()
+            self._clock.order_nodes()
             is_freed = bool(ended) or came is not None
             self._settle(freed=is_freed)
             if self._autoscaler is not None:
@@ -210,6 +211,7 @@ class _Run:
         """Let the jobs arrive that are due."""
         while self._arrived < len(self._arrivals) and self._arrivals[self._arrived].at <= self._clock.now:
             arrival = self._arrivals[self._arrived]
+            self._clock.arrive(arrival)
             self._decider.arrive(Waiting(arrival, self._replay_cluster.rules.now + arrival.at))
             self._arrived += 1
             self._waiting += 1

@@ -22,7 +22,7 @@ async def killed(
     """Return what a controller leaves that dies at one of its writes, made one by one; its successor lives long."""
     cluster, ledger = Mortal(a_gang(), lives=lives, after=after), in_memory.Ledger()
     leader = a_leader(cluster, ledger)
-    leader.settings.update(steps=leader.settings.steps, writes=1)
+    leader.settings.update(steps=leader.settings.steps, writes=1, strands_least=True)
     with ends:
         await cycle.run(leader, NOON)
     cluster.lives = 10**6

@@ -261,7 +261,7 @@ class Deadly(Asking):
         super().__init__(builder, None, **jobs)
         self.lives = lives
         self.open, self.world.open_gate_towards = self.world.open_gate_towards, self._dies  # type: ignore[method-assign, assignment]
-        self.leader.settings.update(steps=self.leader.settings.steps, writes=1)
+        self.leader.settings.update(steps=self.leader.settings.steps, writes=1, strands_least=True)
 
     def succeed(self) -> None:
         super().succeed()

@@ -1,15 +1,17 @@
 """The order of nodes by the devices that a pod strands: those for which a node has too little CPU or memory left."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
 from admission.dra import gang_planner
 from admission.dra.allocator import stranded_devices
 from admission.dra.allocator.stranded_devices import Consumption
 from admission.dra.inventory.selectors import Selectors
-from admission.dra.requests.gang_request import Plan, PodDemand
+from admission.dra.requests.gang_request import Choice, Plan, PodDemand
 from admission.dra.state import cluster_state
 from tests.unit.dra.clusters import STEPS, ClusterBuilder, a_cluster, a_pod, a_request
 
@@ -19,11 +21,19 @@ BESIDE = {"cpu": 8_000}
 SHARED = {"allowMultipleAllocations": True, "capacity": {"part": {"value": "1000"}}}
 
 
-def node_of(cluster: ClusterBuilder, *pods: PodDemand, beside: Mapping[str, int] = BESIDE, mute: bool = False) -> str:
+def node_of(
+    cluster: ClusterBuilder,
+    *pods: PodDemand,
+    beside: Mapping[str, int] = BESIDE,
+    mute: bool = False,
+    choice: Choice = Choice.FIRST_FIT,
+) -> str:
     """Return the node of the last pod; each is granted before the next one is planned, as a gang of its own."""
     state, node = cluster.cluster(), ""
     for pod in pods:
-        plan = gang_planner.plan([pod], state, selectors=Selectors(), steps=STEPS, beside=beside, mute=mute)
+        plan = gang_planner.plan(
+            [pod], state, selectors=Selectors(), steps=STEPS, beside=beside, mute=mute, choice=choice
+        )
         assert isinstance(plan, Plan), plan
         (place,) = plan.pods
         node, meta = place.node, pod.pod.meta
@@ -31,18 +41,19 @@ def node_of(cluster: ClusterBuilder, *pods: PodDemand, beside: Mapping[str, int]
     return node
 
 
-def part(name: str, amount: int) -> PodDemand:
-    return a_pod(name, a_request("r", 1, capacity={"requests": {"part": str(amount)}}), requests={"cpu": "1"})
+def part(name: str, amount: int, cpu: str = "1") -> PodDemand:
+    return a_pod(name, a_request("r", 1, capacity={"requests": {"part": str(amount)}}), requests={"cpu": cpu})
 
 
+@pytest.mark.parametrize("choice", Choice)
 @pytest.mark.parametrize("mute", [False, True])
-def test_a_pod_goes_where_it_strands_no_device(mute: bool) -> None:
+def test_a_pod_goes_where_it_strands_no_device(mute: bool, choice: Choice) -> None:
     """On the fuller node a pod of 12 cores leaves a device with 4 cores, where others want 8."""
     cluster = a_cluster().node("a", gpus=2, allocatable={"cpu": "16"}).node("b", gpus=4, allocatable={"cpu": "64"})
     pod = a_pod("p", 1, requests={"cpu": "12"})
 
-    assert node_of(cluster, pod, mute=mute) == "b"
-    assert node_of(cluster, pod, beside={}, mute=mute) == "a"
+    assert node_of(cluster, pod, mute=mute, choice=choice) == "b"
+    assert node_of(cluster, pod, beside={}, mute=mute, choice=choice) == "a"
 
 
 @pytest.mark.parametrize("mute", [False, True])
@@ -110,3 +121,55 @@ def _counters(name: str, counters: dict[str, Any]) -> dict[str, Any]:
     pool = {"name": name, "generation": 1, "resourceSliceCount": 2}
     meta = {"name": f"{name}-counters", "uid": f"{name}-counters"}
     return {"metadata": meta, "spec": {"driver": "gpu.example.com", "nodeName": name, "pool": pool, **counters}}
+
+
+POD = st.tuples(st.sampled_from([100, 350, 620, 1000]), st.sampled_from(["1", "2", "8"]), st.integers(1, 3))
+"""A part of a device, CPUs, and how many such pods a gang has."""
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.integers(4, 24)), min_size=2, max_size=5),
+    st.lists(POD, min_size=1, max_size=12),
+    st.sampled_from(Choice),
+)
+def test_the_order_that_is_kept_is_that_which_is_found_from_scratch(
+    nodes: list[tuple[int, int]], gangs: list[tuple[int, str, int]], choice: Choice
+) -> None:
+    """Groups of equal nodes are kept in order from gang to gang, and the first plan is looked for on few of them."""
+    builder = a_cluster()
+    for at, (gpus, cpus) in enumerate(nodes):
+        builder.node(f"n{at}", gpus=[SHARED] * gpus, allocatable={"cpu": str(cpus)})
+    state, kept = builder.cluster(), Selectors()
+    for number, (amount, cpu, count) in enumerate(gangs):
+        pods = [part(f"g{number}-{at}", amount, cpu) for at in range(count)]
+
+        plan, fresh, whole = (
+            gang_planner.plan(pods, cluster, selectors=selectors, steps=STEPS, beside=BESIDE, choice=choice)
+            # A what-if state is searched as a whole.
+            for cluster, selectors in (
+                (state, kept),
+                (state, Selectors()),
+                (replace(state, is_what_if=True), Selectors()),
+            )
+        )
+
+        assert isinstance(plan, Plan) == isinstance(fresh, Plan) == isinstance(whole, Plan)
+        if isinstance(plan, Plan) and isinstance(fresh, Plan):
+            assert plan.pods == fresh.pods
+            state = cluster_state.granted(
+                state, plan, {one.pod.meta.uid: one.pod for one in pods}, pods[0].pod.meta.name
+            )
+
+
+def test_where_muster_picks_it_gives_the_shared_device_with_the_least_left() -> None:
+    builder = a_cluster().node("a", gpus=[SHARED] * 2, allocatable={"cpu": "64"})
+    state, selectors, given = builder.cluster(), Selectors(), list[str]()
+    for number, amount in enumerate((300, 800, 150)):
+        pod = part(f"p{number}", amount)
+        plan = gang_planner.plan([pod], state, selectors=selectors, steps=STEPS, beside=BESIDE, choice=Choice.FREE)
+        assert isinstance(plan, Plan)
+        (holding,) = plan.holdings
+        given.append(holding.devices[0].device.device)
+        state = cluster_state.granted(state, plan, {pod.pod.meta.uid: pod.pod}, pod.pod.meta.name)
+
+    assert given == ["gpu-0", "gpu-1", "gpu-1"]

@@ -58,6 +58,11 @@ def queue(name: str, nominal: int, **spec: Any) -> Objects:
     ]
 
 
+def sized(name: str, gpus: int, **allocatable: str) -> Objects:
+    made, *rest = node(name, gpus)
+    return [{**made, "status": {"allocatable": {"pods": "10", **allocatable}}}, *rest]
+
+
 def strict(quota: int = 8) -> Objects:
     first, *rest = teams(quota)
     return [{**first, "spec": {**first["spec"], "queueingStrategy": "StrictFIFO"}}, *rest]
@@ -86,6 +91,26 @@ def test_a_small_job_passes_a_waiting_job_but_not_in_a_strict_queue() -> None:
 
     assert starts(play(town(teams(), node("one", 2)), *rows)) == {"a": 0, "large": 10, "small": 2}
     assert starts(play(town(strict(), node("one", 2)), *rows)) == {"a": 0, "large": 10, "small": 20}
+
+
+def test_nodes_are_filled_so_that_few_devices_lack_what_jobs_request_beside_them() -> None:
+    nodes = [*sized("small", 2, cpu="16"), *sized("starved", 3, cpu="2")]
+    jobs = [
+        row("lean", 0, 10, requests={"cpu": "1"}),
+        row("rich-0", 0, 10, requests={"cpu": "8"}),
+        row("rich-1", 0, 10, requests={"cpu": "8"}),
+    ]
+    cluster_state = expand(teams(), nodes)
+
+    starting = {
+        strands_least: starts(
+            play(cluster.build_cluster(cluster_state, steps=5_000, strands_least=strands_least), *jobs)
+        )
+        for strands_least in (True, False)
+    }
+
+    assert starting[True] == {"lean": 0, "rich-0": 0, "rich-1": 0}
+    assert starting[False] == {"lean": 0, "rich-0": 0, "rich-1": 10}
 
 
 def test_priority_goes_before_arrival() -> None:

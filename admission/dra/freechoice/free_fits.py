@@ -1,0 +1,48 @@
+"""What Muster would give the claims of a pod on nodes, by their signatures; found once for all gangs of one need.
+
+It is the first solution of `joint_allocation` for one pod, by which nodes are put in order.
+"""
+
+from typing import ClassVar
+
+from admission.dra.allocator import stranded_devices
+from admission.dra.allocator.first_fits import STEPS, Claims
+from admission.dra.allocator.results import Budget, StepsEndedError
+from admission.dra.allocator.stranded_devices import Consumption, Unranked
+from admission.dra.compatibility import SchedulerProfile
+from admission.dra.equivalence.node_contents import Units
+from admission.dra.equivalence.node_signature import NodeSignature
+from admission.dra.freechoice.joint_allocation import JointAllocation
+from admission.dra.planner.device_order import DeviceOrders
+
+
+class FreeFits:
+    """The answers for nodes of some units under one profile. They are kept with the units."""
+
+    ranks_by_free: ClassVar[bool] = False
+
+    def __init__(self, units: Units, profile: SchedulerProfile) -> None:
+        self._units = units
+        self._profile = profile
+        self._known: dict[Claims, dict[NodeSignature, Consumption | Unranked]] = units.results.setdefault(
+            (FreeFits, profile), {}
+        )
+
+    def use(self, claims: Claims, node_sig: NodeSignature) -> Consumption | Unranked:
+        """Return what a pod with these claims consumes on such a node."""
+        known = self._known.setdefault(claims, {})
+        if node_sig not in known:
+            known[node_sig] = self._found(claims, node_sig)
+        return known[node_sig]
+
+    def _found(self, claims: Claims, node_sig: NodeSignature) -> Consumption | Unranked:
+        order = DeviceOrders(self._units).of_contents(node_sig.contents)
+        try:
+            found = JointAllocation(claims, order, self._units, self._profile, Budget(STEPS)).first()
+        except StepsEndedError:
+            return Unranked.UNKNOWN
+        if found is None:
+            return Unranked.UNFIT
+        units = [self._units.known[number] for number in node_sig.contents.units]
+        parsed_requests = self._units.device_signatures.parsed_requests
+        return stranded_devices.consumption(claims, found, units, parsed_requests) or Unranked.PARTITIONS
