@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from admission import app as application
+from admission import app as application, heap
 from admission.cli import apps, config_command
 from admission.cli.config_command import ConfigOption, SetOption
 from admission.cli.serve import reload
@@ -82,6 +82,7 @@ def serve(
 def run(serving: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
     """Run the servers until their event is set, on SIGTERM or SIGINT."""
     sys.setswitchinterval(SWITCH_SECONDS)
+    heap.share()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_until_signalled(serving))
 

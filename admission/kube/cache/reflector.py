@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from admission import heap
 from admission.api.kubernetes.owners import UNSERVED
 from admission.errors import ClusterUnavailableError, ForbiddenError, MusterError, RetryError
 from admission.kube.cache.indexer import Table
@@ -281,6 +282,7 @@ async def until_synced(store: Store) -> None:
                 log.warning("waiting for the cluster's objects", error=str(error))
     gc.collect()
     gc.freeze()
+    heap.trim()
 
 
 @contextmanager
