@@ -1,4 +1,4 @@
-"""The heap of the C library, which keeps memory that Python has freed; glibc alone can be told to keep less."""
+"""The heap of the C library, which keeps memory that Python has freed; glibc alone has an interface for it."""
 
 import contextlib
 import ctypes
