@@ -167,9 +167,8 @@ def test_nodes_that_come_with_fewer_devices_are_kept_while_the_gang_waits_and_go
         seen.update(there)
         return seen - there
 
-    left = eventually(
-        gone, what="Karpenter starts a node more than it was asked for, and takes it away, since it is empty"
-    )
+    what = "Karpenter starts a node more than it was asked for, and takes it away, since it is empty"
+    left = eventually(gone, what=what, within=150)
     assert left.isdisjoint(kept)
     assert kept_nodes(karpenter) == kept
     assert team.used("gpus") == (16, 0)
