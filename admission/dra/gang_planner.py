@@ -173,12 +173,12 @@ def _counted(gang: Gang, question: _Question, known: DeviceSignatures) -> Plan |
     found = _Planning(best, question, known, question.steps).plan() if best is not None else None
     if found is not None:
         return found
-    if question.mute:
-        if counted.is_short:
-            return NoPlan(kind=Kind.INFEASIBLE, message=NO_PLAN, capacity_bound=counted.capacity_bound)
-        # Nodes with equal devices may be in different domains of a rule.
-        gang = counted.with_candidates_only() if gang.coupled is None else gang
-    answer = _Planning(gang, question, known, question.steps).answer()
+    if question.mute and counted.is_short:
+        return NoPlan(kind=Kind.INFEASIBLE, message=NO_PLAN, capacity_bound=counted.capacity_bound)
+    # Nodes with equal devices may be in different domains of a rule.
+    candidates = counted.with_candidates_only() if gang.coupled is None and not counted.is_short else gang
+    gang = candidates if question.mute else gang
+    answer = _Planning(gang, question, known, question.steps, candidates).answer()
     return replace(answer, capacity_bound=counted.capacity_bound) if isinstance(answer, NoPlan) else answer
 
 
@@ -249,10 +249,16 @@ def diagnose(  # noqa: PLR0913 - the same
 
 
 class _Planning:
-    """The planning of one compiled gang in one cluster state."""
+    """The planning of one compiled gang in one cluster state.
 
-    def __init__(self, gang: Gang, question: _Question, known: DeviceSignatures, steps: int) -> None:
+    candidates: the gang limited to nodes that are enough to find a plan; without one all nodes are explained.
+    """
+
+    def __init__(
+        self, gang: Gang, question: _Question, known: DeviceSignatures, steps: int, candidates: Gang | None = None
+    ) -> None:
         self.gang = gang
+        self.candidates = candidates or gang
         self.question = question
         self.cluster = question.cluster
         self.device_signatures = known
@@ -323,24 +329,26 @@ class _Planning:
         Then first fit has none: the devices that kube-scheduler gives could be chosen as well. Bin packing fills node
         after node and so finds the proof much sooner.
         """
-        known = replace(self.question, choice=Choice.FREE).device_signatures(self.gang)
-        state = SearchState(self.gang, self.cluster, known)
-        if not _is_apart(self.gang, state):
+        known = replace(self.question, choice=Choice.FREE).device_signatures(self.candidates)
+        state = SearchState(self.candidates, self.cluster, known)
+        if not _is_apart(self.candidates, state):
             return False
         try:
-            return not BinPacker(self.gang, state, self.cluster, known, Budget(self.steps // 4), anything).run().done
+            return (
+                not BinPacker(self.candidates, state, self.cluster, known, Budget(self.steps // 4), anything).run().done
+            )
         except StepsEndedError:
             return False
 
     def _free(self, affordable: Affordable) -> Outcome:
         beside = self.question.beside
-        state = SearchState(self.gang, self.cluster, self.device_signatures, beside)
+        state = SearchState(self.candidates, self.cluster, self.device_signatures, beside)
         if state.takes and not self.question.loose:
             return self._greedy_search(affordable).run()
-        if _is_apart(self.gang, state):
-            parts = (self.gang, state, self.cluster, self.device_signatures, self.budget, affordable)
+        if _is_apart(self.candidates, state):
+            parts = (self.candidates, state, self.cluster, self.device_signatures, self.budget, affordable)
             return BinPacker(*parts, beside).run()
-        return FreeChoiceSearch(self.gang, self.cluster, self.device_signatures, self.budget, affordable).run()
+        return FreeChoiceSearch(self.candidates, self.cluster, self.device_signatures, self.budget, affordable).run()
 
     def _greedy_search(
         self,
@@ -351,7 +359,7 @@ class _Planning:
         beside: Mapping[str, int] = _NOTHING,
     ) -> FirstFitSearch:
         return FirstFitSearch(
-            self.gang,
+            self.gang if greedy else self.candidates,
             self.cluster,
             self.device_signatures,
             self.budget,

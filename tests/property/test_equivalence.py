@@ -1,5 +1,7 @@
 """Who leaves out equal nodes, and asks for no reasons, gets the plans of who looks at all of them."""
 
+from unittest import mock
+
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -10,6 +12,7 @@ from admission.api.values.names import Uid
 from admission.dra import gang_planner
 from admission.dra.compatibility import Release
 from admission.dra.inventory.selectors import Selectors
+from admission.dra.planner import candidate_nodes
 from admission.dra.planner.no_plan import NoPlan
 from admission.dra.requests.device_use import DeviceUse, Holder
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand
@@ -26,9 +29,11 @@ def answers(
 ) -> tuple[Plan | NoPlan, Plan | NoPlan]:
     """Return the answer of who asks shortly, and of who asks for everything with nothing remembered."""
     brief = gang_planner.plan(pods, ward.cluster, selectors=selectors, steps=STEPS, choice=choice, mute=True)
-    full = gang_planner.plan(
-        pods, ward.cluster, selectors=Selectors(ward.cluster.profile.cel), steps=STEPS, choice=choice
-    )
+    # Who asks for reasons looks at all nodes only where there is no plan, unless nothing is counted.
+    with mock.patch.object(candidate_nodes, "count", return_value=None):
+        full = gang_planner.plan(
+            pods, ward.cluster, selectors=Selectors(ward.cluster.profile.cel), steps=STEPS, choice=choice
+        )
     return brief, full
 
 

@@ -43,7 +43,8 @@ class CountSearch(Generic[A]):
     """The search for one gang.
 
     ask: the answer with new nodes, None if there is none. used: how many new nodes of each shape an answer uses. most:
-    how many nodes of each shape may come. tries: how many numbers may still be tried.
+    how many nodes of each shape may come. tries: how many numbers may still be tried. needs_some: whether there is
+    known to be no answer without new nodes; otherwise that is asked first where a similar question had one.
     """
 
     ask: Callable[[Counts], A | None]
@@ -51,6 +52,7 @@ class CountSearch(Generic[A]):
     most: Counts
     prices: Mapping[str, Fraction | None]
     tries: int
+    needs_some: bool = False
     _known: dict[tuple[tuple[str, int], ...], A | None] = field(default_factory=dict)
 
     def cheapest(self, start: Counts | None = None) -> Found[A] | None:
@@ -69,6 +71,12 @@ class CountSearch(Generic[A]):
         return best
 
     def _candidates(self, start: Counts | None) -> "Iterable[Found[A]]":
+        if self.needs_some:
+            self._known[()] = None
+        none = self._with({}) if start is not None else None
+        if none is not None:
+            yield none
+            return
         first = self._with(start) if start is not None else None
         if first is not None:
             yield self._reduced(first, first.counts)

@@ -213,6 +213,8 @@ class _State:
             most={name: min(len(nodes), pods) for name, nodes in self._free.items() if nodes},
             prices=self._prices,
             tries=min(self.tries, MOST_TRIES),
+            # It is held on the nodes that are there, of which promises have only taken some.
+            needs_some=not (self._base.nodes.keys() & self._come.nodes.keys()),
         )
         before = search.tries
         found = search.cheapest(self._known.get(question) if question is not None else None)

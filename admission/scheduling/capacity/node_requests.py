@@ -13,7 +13,7 @@ from admission.api.muster.queues import PlacementMode
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import NodeName
-from admission.dra.requests.gang_request import Plan
+from admission.dra.requests.gang_request import Plan, Topology
 from admission.scheduling.capacity import capacity_requests
 from admission.scheduling.capacity.node_needs import NodesNeeded
 from admission.scheduling.checks.chain import Grant
@@ -29,10 +29,12 @@ LONGEST_NAME = 200
 def refusal(group: Group, needed: NodesNeeded, protections: Protections, snapshot: Snapshot) -> str:
     """Return why no nodes are asked for, though the queue asks; empty if they are."""
     if needed.grant is None or group.started:
-        return "pods of it have started: no nodes are asked for pods that come later"
-    wanted = topology.request(group)
-    if wanted is not None and wanted.is_required:
-        return "no nodes are asked for a gang that has to be in one domain: which one they come to is not known"
+        return (
+            "pods of it have started: no nodes are asked for pods that come later, since all would be taken back late"
+        )
+    why_not = _unknown_domain(topology.request(group), needed, snapshot)
+    if why_not:
+        return why_not
     drivers = {one.device.driver for holding in needed.grant.plan.holdings for one in holding.devices}
     closed = sorted(driver for driver in drivers if protections.of_driver(driver).closed)
     if closed:
@@ -43,6 +45,22 @@ def refusal(group: Group, needed: NodesNeeded, protections: Protections, snapsho
             return f"no nodes are asked for: {why_not}"
     long = next((name for name in needed.counts if len(name) > LONGEST_NAME), None)
     return f"NodeShape {long} has a name of more than {LONGEST_NAME} characters" if long is not None else ""
+
+
+def _unknown_domain(wanted: Topology | None, needed: NodesNeeded, snapshot: Snapshot) -> str:
+    """Return why it is not known in which domain of a gang's topology nodes would come; empty if it is.
+
+    The planner has found one domain for nodes with the shapes' labels, but pods are kept to `matchLabels` alone.
+    """
+    labels = {each.required for each in wanted.each if each.required} if wanted is not None else set()
+    for label in sorted(labels):
+        shape = next((name for name in sorted(needed.counts) if label not in snapshot.shapes[name].matches), None)
+        if shape is not None:
+            return (
+                f"no nodes are asked for a gang that has to be in one domain of {label}: to which those of NodeShape"
+                f" {shape} come is not known, unless spec.matchLabels of it has that label"
+            )
+    return ""
 
 
 def grant(needed: NodesNeeded, planned: Grant) -> Grant:

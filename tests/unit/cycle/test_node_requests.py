@@ -91,7 +91,10 @@ async def test_no_node_is_asked_for_a_gang(builder: ClusterBuilder, why: str) ->
 
 NOT_ASKED: dict[str, tuple[dict[str, Any], str]] = {
     "behind a fence": ({}, f"no nodes are asked for devices behind a fence (driver {CLASS})"),
-    "in one domain": ({"annotations": {names.TOPOLOGY: "type"}}, "no nodes are asked for a gang that has to be in one"),
+    "in one domain of a label that nodes get when they come": (
+        {"annotations": {names.TOPOLOGY: names.HOSTNAME}, "gpus": 4},
+        f"in one domain of {names.HOSTNAME}: to which those of NodeShape x8 come is not known, unless spec.matchLabels",
+    ),
 }
 
 
@@ -108,6 +111,33 @@ async def test_a_gang_is_told_why_nobody_is_asked_for_its_nodes(job: dict[str, A
     assert hold.reason == "NodesNeeded"
     assert why in hold.message
     assert play.world.towards() == {}
+
+
+async def test_nodes_of_one_domain_are_asked_for_a_gang_that_has_to_be_in_one() -> None:
+    """Its label is one of `matchLabels`, by which pods are kept to the shape: two of one type, not one of each."""
+    builder = asks().shape("x8", gpus=8, most=1, price="1").shape("y8", gpus=8, most=2, price="2")
+    play = Asking(builder, a={**JOB, "annotations": {names.TOPOLOGY: "type"}})
+
+    await play.forget_changes()
+
+    assert play.world.towards() == {"a-0": {"type": "y8"}, "a-1": {"type": "y8"}}
+    play.world.add("n1", "n2", shape="y8")
+    result = await play.forget_changes(2)
+    assert play.world.bound().keys() == {"a-0", "a-1"}
+    topology = report(result, "a").topology
+    assert topology is not None
+    assert topology.gang is not None
+    assert topology.gang.domains == ("y8",)
+
+
+async def test_a_gang_in_one_domain_with_nodes_that_are_there_asks_for_those_beside_them() -> None:
+    builder = asks().node("n", gpus=8, labels={"type": "x8"}).shape("x8", gpus=8).shape("y8", gpus=8, most=1)
+    play = Asking(builder, a={**JOB, "annotations": {names.TOPOLOGY: "type"}})
+
+    await play.forget_changes()
+
+    assert play.world.bound() == {"a-0": "n"}
+    assert play.world.towards() == {"a-1": {"type": "x8"}}
 
 
 async def test_a_launch_that_never_comes_gives_everything_back_and_the_gang_waits_with_the_reason() -> None:
