@@ -21,6 +21,7 @@ from admission.controller import admission_loop, head_publisher, leadership
 from admission.controller.head_publisher import ConfigMapSink, HeadPublisher
 from admission.controller.head_signer import HeadSigner, SigningSettings
 from admission.controller.own_writes import OwnWrites
+from admission.controller.recent_use_reader import RecentUseReader
 from admission.controller.standby import Standby
 from admission.controller.status_writer import StatusWriter
 from admission.controller.usage_recorder import RecorderSettings, UsageRecorder
@@ -52,13 +53,17 @@ from admission.process_parts import Parts
 from admission.prometheus import device_queries
 from admission.prometheus.api_client import ApiClient, Server
 from admission.prometheus.device_meter import PrometheusMeter
-from admission.settings import Metrics as MetricsSettings, Prometheus as PrometheusSettings
+from admission.settings import Metrics as MetricsSettings, Prometheus as PrometheusSettings, Usage as UsageSettings
 from admission.status.device_allocations import DeviceAllocations
 from admission.status.device_uuids import DeviceUuids
+from admission.status.idle_gangs import IdleGangs
 
 log = structlog.get_logger()
 
 _now = partial(datetime.now, UTC)
+
+LATE = timedelta(minutes=5)
+"""How much later than it is due a recorded time may come until its gangs are no longer known to be idle."""
 
 NO_TERM = 0
 """The epoch of a process that does not lead. The ledger accepts no entry with it."""
@@ -145,6 +150,7 @@ def _term_parts(parts: Parts, ledger: SqlLedger, process: ProcessState) -> _Term
         settings=cycle_settings,
         process=process,
         allocations=_device_allocations(parts.settings.metrics),
+        idle=_idle_gangs(parts.settings.usage),
     )
     heads = _head_publisher(parts, ledger, writes, status_writer) if parts.settings.heads.enabled else None
     waiting = WaitingRecorder(ledger, _now)
@@ -170,7 +176,23 @@ def _usage_recorder(
         clock=_now,
         is_current=lambda: leader.mirror.is_current,
         observe=parts.metrics.usage_overdue,
+        recent=RecentUseReader(
+            log=ledger,
+            view=parts.store,
+            idle=leader.idle,
+            placements=lambda: leader.mirror.book.placements,
+            interval=timedelta(seconds=settings.interval),
+        ),
     )
+
+
+def _idle_gangs(settings: UsageSettings) -> IdleGangs:
+    if settings.prometheus.url is None:
+        return IdleGangs(records=False)
+    measured = {driver for driver, quantity in _queries(settings.prometheus) if quantity is Quantity.UTILIZATION}
+    # The next time is recorded by then.
+    fresh = timedelta(seconds=settings.interval + settings.delay) + LATE
+    return IdleGangs(measured=measured, fresh=fresh)
 
 
 def _api_client(settings: PrometheusSettings, url: str) -> ApiClient:

@@ -4,7 +4,7 @@ Real: `kube` (View, Fences, Pods, Reports, EntryStore), `ledger` (Ledger, Chain,
 `simulation.in_memory`, for `muster simulate` and tests.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -36,7 +36,7 @@ from admission.api.muster.ledger_entries import (
 from admission.api.muster.status_reports import ConditionReport, Notice, QueueReport
 from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json
-from admission.api.values.names import NodeName
+from admission.api.values.names import NodeName, QueueName
 from admission.dra import compatibility
 from admission.dra.compatibility import Release, SchedulerProfile
 from admission.heads.signed_head import SignedHead
@@ -338,6 +338,10 @@ class MeasuredLog(Protocol):
 
         Raises LedgerUnavailableError.
         """
+        ...
+
+    def recorded(self, start: datetime, end: datetime, queues: Collection[QueueName]) -> AsyncIterator[MeasuredUsage]:
+        """Yield the rows of queues in times within a time, oldest first. Raises LedgerUnavailableError."""
         ...
 
     async def write_measured(self, entry: Entry, rows: Sequence[MeasuredUsage], *, epoch: int) -> Sequence[Posted]:

@@ -18,6 +18,7 @@ from admission.accounting import measurements
 from admission.accounting.device_samples import Quantity, UsageTally
 from admission.api.muster.ledger_entries import Allocation, MeasuredPage, MeasuredUsage
 from admission.controller.own_writes import OwnWrites
+from admission.controller.recent_use_reader import RecentUseReader
 from admission.errors import DeposedError, MusterError
 from admission.ports import DeviceMeter, MeasuredLog, View
 from admission.status.device_uuids import DeviceUuids
@@ -53,6 +54,7 @@ class UsageRecorder:
     """Reads and records what devices did. One per term.
 
     is_current: whether the ledger has all that the leader knows. observe: takes the seconds for which it has been due.
+    recent: reads back what is recorded; None if nobody asks.
     """
 
     def __init__(  # noqa: PLR0913 - its parts
@@ -67,6 +69,7 @@ class UsageRecorder:
         clock: Callable[[], datetime],
         is_current: Callable[[], bool],
         observe: Callable[[float], None],
+        recent: RecentUseReader | None = None,
     ) -> None:
         self._log = log_
         self._writes = writes
@@ -77,6 +80,7 @@ class UsageRecorder:
         self._clock = clock
         self._is_current = is_current
         self._observe = observe
+        self._recent = recent
         self._failure = ""
         self._due: datetime | None = None
         """When the time that is to be recorded next was due, or will be."""
@@ -87,8 +91,10 @@ class UsageRecorder:
             self._uuids.update(self._view.snapshot())
             pause = LOOK_SECONDS
             try:
+                await self._read_back()
                 if await self.record(epoch) or not self._is_current():
                     pause = NEXT_SECONDS
+                    await self._read_back()
             except DeposedError:
                 raise
             except MusterError as error:  # the leader decides without it
@@ -97,7 +103,16 @@ class UsageRecorder:
                 self._log_change("")
             if self._due is not None:
                 self._observe(max(0.0, (self._clock() - self._due).total_seconds()))
-            await asyncio.sleep(pause)
+            await asyncio.sleep(min(pause, self._until_due()))
+
+    def _until_due(self) -> float:
+        """Return the seconds until the next time is due, at least those of a short pause; of one that fails, a look."""
+        left = (self._due - self._clock()).total_seconds() if self._due is not None else 0
+        return max(NEXT_SECONDS, left) if left > 0 else LOOK_SECONDS
+
+    async def _read_back(self) -> None:
+        if self._recent is not None and self._is_current():
+            await self._recent.read()
 
     async def record(self, epoch: int) -> bool:
         """Record the next time, as far as it is not recorded; return whether one was due.

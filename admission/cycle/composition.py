@@ -259,6 +259,7 @@ def _report(leader: Leader, log: CycleLog) -> CycleReport:
         outcomes=leader.outcomes,
         outside=leader.outside,
         allocations=leader.allocations,
+        idle=leader.idle,
         later_waves=leader.later_waves,
         node_needs=leader.node_needs,
         shapes=leader.shapes,

@@ -109,5 +109,10 @@ async def _gather(leader: Leader, steps: Steps, snapshot: Snapshot, clock: datet
     await steps.ledger_sync.catch_up(inputs)
     # A new leader counts all gangs here, which may take seconds.
     inputs = await executor.run(steps.inputs.regroup, inputs)
-    leader.evictions.restore_backoffs(inputs, leader.mirror.book.placements)
-    return replace(inputs, snapshot=leader.expected_nodes.mark(inputs.snapshot, inputs.granted))
+    placements = leader.mirror.book.placements
+    leader.evictions.restore_backoffs(inputs, placements)
+    return replace(
+        inputs,
+        snapshot=leader.expected_nodes.mark(inputs.snapshot, inputs.granted),
+        idle=leader.idle.update(inputs.tree.queues, placements, inputs.now),
+    )

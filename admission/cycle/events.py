@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import GangReport
 from admission.api.muster.queues import Queue
 from admission.api.muster.status_reports import EventType, Notice, NoticeReason
 from admission.api.values import names, reasons, references
@@ -92,6 +93,18 @@ async def gang_evicted(reports: Reports, eviction: Eviction) -> None:
     why = eviction.reason_for({group.identity.namespace})
     message = f"gang {group.key} was evicted as a whole: {why}"
     await _emit(reports, group, EventType.WARNING, eviction.cause or EventReason.EVICTED, message)
+
+
+async def gangs_idle(reports: Reports, by_uid: Mapping[GangUid, Group], changed: Iterable[GangReport]) -> None:
+    """Emit which gangs have become idle: those of which the status of their Gang does not say so yet."""
+    for report in changed:
+        group = by_uid.get(report.uid)
+        if report.idle is None or group is None:
+            continue
+        known = group.record.idle if group.record is not None else None
+        if known is None or known.since != report.idle.since:
+            message = f"gang {report.key} is idle: {report.idle.message}"
+            await _emit(reports, group, EventType.WARNING, EventReason.GANG_IDLE, message)
 
 
 async def gang_returned(reports: Reports, group: Group, reason: str) -> None:

@@ -253,6 +253,14 @@ class SqlLedger:
         async with self.snapshot() as connection:
             return await allocation_intervals.allocations(connection, self._cluster, Window(start, end))
 
+    async def recorded(
+        self, start: datetime, end: datetime, queues: Collection[QueueName]
+    ) -> AsyncIterator[MeasuredUsage]:
+        """Yield the rows of queues in times within a time, oldest first. Raises LedgerUnavailableError."""
+        async with self.snapshot() as connection:
+            async for row in measured_usage.within(connection, self._cluster, Window(start, end), queues):
+                yield row
+
     async def write_measured(self, entry: Entry, rows: Sequence[MeasuredUsage], *, epoch: int) -> list[Posted]:
         """Record a measure entry with its rows, together or not at all; if its key is stored, nothing changes.
 

@@ -9,7 +9,9 @@ from admission.api.values.references import EVERYWHERE, Audience, References
 from admission.lifecycle.refusals import Refusals
 from admission.workloads.gangs import Group
 
-BACKING_OFF = frozenset({EvictionReason.RUNTIME_EXCEEDED, EvictionReason.EVICTION_REQUESTED})
+BACKING_OFF = frozenset(
+    {EvictionReason.RUNTIME_EXCEEDED, EvictionReason.DEVICES_IDLE, EvictionReason.EVICTION_REQUESTED}
+)
 """Causes after which a gang backs off before it is tried again."""
 
 

@@ -1,4 +1,6 @@
-"""Evictions of gangs that could run on: the queue is drained, its gangs ran as long as it allows, or a user asks.
+"""Evictions of gangs that could run on: by what their queues limit, or since a user asks.
+
+A queue may be drained, or limit how long its gangs run, or how long they leave their devices idle.
 
 All evictions of gangs that could run on are built here. They are written to the Gang's status before any pod is
 deleted, so that the next leader completes them.
@@ -7,6 +9,7 @@ deleted, so that the next leader completes them.
 from collections.abc import Iterable
 from datetime import datetime
 
+from admission.api.device_use.idle import IdleAction, IdleDevices
 from admission.api.muster.gang_requests import GangRequest
 from admission.api.muster.gangs import Evicted
 from admission.api.muster.ledger_entries import Placement
@@ -27,17 +30,23 @@ def limited_queues(tree: Tree) -> frozenset[QueueName]:
     for name in tree.order if found else ():
         if tree.parents.get(name) in found:
             found.add(name)
-    return frozenset(found).union(name for name, queue in tree.queues.items() if queue.max_runtime is not None)
+    return frozenset(found).union(name for name, queue in tree.queues.items() if _is_limited(queue))
 
 
-def due_eviction(group: Group, tree: Tree, now: datetime) -> Eviction | None:
-    """Return the eviction that a queue's limits require, if any."""
+def _is_limited(queue: Queue) -> bool:
+    return queue.max_runtime is not None or (queue.idle is not None and queue.idle.action is IdleAction.EVICT)
+
+
+def due_eviction(group: Group, tree: Tree, now: datetime, idle: IdleDevices | None = None) -> Eviction | None:
+    """Return the eviction that a queue's limits require, if any. idle: that the gang is, by its queue."""
     placement = group.placement
     if placement is None or not placement.seats:
         return None
     drained = _drained_queue(placement, tree)
     if drained is not None:
         return eviction.build(group, EvictionReason.QUEUE_DRAINED, f"queue {drained.name} is stopped by HoldAndDrain")
+    if idle is not None and idle.policy.action is IdleAction.EVICT:
+        return eviction.build(group, EvictionReason.DEVICES_IDLE, idle.message)
     deadline, queue = runtime_deadline(placement, tree), tree.queues.get(placement.queue)
     if deadline is None or queue is None or queue.max_runtime is None or now < deadline:
         return None

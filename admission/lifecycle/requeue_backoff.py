@@ -100,6 +100,8 @@ def hold(backoff: Backoff, queue: Queue, clock: datetime) -> Hold | None:
 def _reason_and_cause(backoff: Backoff) -> tuple[HoldReason, str]:
     if backoff.cause is EvictionReason.RUNTIME_EXCEEDED:
         return HoldReason.RUNTIME_EXCEEDED, "ran longer than its queue allows"
+    if backoff.cause is EvictionReason.DEVICES_IDLE:
+        return HoldReason.DEVICES_IDLE, "left its devices idle for longer than its queue allows"
     if backoff.cause is EvictionReason.EVICTION_REQUESTED:
         return HoldReason.EVICTION_REQUESTED, "was taken back by request"
     if backoff.failure:

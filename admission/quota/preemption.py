@@ -110,12 +110,17 @@ def choose_fewest(
     *,
     permits: Fits = lambda _: True,
 ) -> Victims | NoVictims:
-    """Return whom to evict as `choose` does, or others where fewer gangs go in all.
+    """Return whom to evict as `choose` does, or others where fewer gangs go in all; idle gangs alone where they do.
 
     A victim may have a gang of its own queue evicted in turn, by what that queue says (`_is_replaced`). Then both go,
     where that one alone may be enough, though it is more than a loan. Kueue evicts lower priority first, so it is not
     asked there.
     """
+    idle = [one for one in candidates if one.is_idle]
+    if idle and len(idle) < len(candidates):
+        found = choose_fewest(queue_usage, incoming, idle, fits, bounds, permits=permits)
+        if isinstance(found, Victims):
+            return found
     known = {one.uid: one for one in candidates}
     best = found = choose(queue_usage, incoming, candidates, fits, bounds, permits=permits)
     least, left = None, candidates

@@ -56,7 +56,10 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A gang that could be evicted. charge: what its queue would no longer use. queued_since: its place in line."""
+    """A gang that could be evicted. charge: what its queue would no longer use. queued_since: its place in line.
+
+    is_idle: whether its queue has it evicted before others since its devices are idle.
+    """
 
     uid: GangUid
     queue: QueueName
@@ -64,6 +67,7 @@ class Candidate:
     reserved_at: datetime
     queued_since: datetime
     charge: Charge
+    is_idle: bool = False
 
 
 BY_SHARES = -1

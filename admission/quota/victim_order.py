@@ -1,4 +1,4 @@
-"""The order in which gangs are preferred as victims of preemption, as in Kueue.
+"""The order in which gangs are preferred as victims of preemption, as in Kueue, but that idle ones go first.
 
 Source: `pkg/scheduler/preemption/common/ordering.go` of Kueue (2026).
 """
@@ -9,12 +9,13 @@ from admission.api.values.names import GangUid
 from admission.quota.preemption_rules import Candidate, Rules
 
 
-def rank(candidate: Candidate, rules: Rules) -> tuple[bool, int, float, GangUid]:
-    """Return the sort key: gangs of other queues first, then lower priority, then the youngest, then the UID.
+def rank(candidate: Candidate, rules: Rules) -> tuple[bool, bool, int, float, GangUid]:
+    """Return the sort key: gangs of other queues, idle ones, then lower priority, then the youngest, then the UID.
 
     A gang of another queue is a candidate only while that queue borrows.
     """
-    return (rules.is_own(candidate), candidate.priority, -candidate.reserved_at.timestamp(), candidate.uid)
+    is_busy = not candidate.is_idle
+    return (rules.is_own(candidate), is_busy, candidate.priority, -candidate.reserved_at.timestamp(), candidate.uid)
 
 
 def in_order(candidates: Iterable[Candidate], rules: Rules) -> list[Candidate]:

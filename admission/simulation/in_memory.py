@@ -240,6 +240,7 @@ class Cluster:
             min_count=record.min_count if record else None,
             placement=record.placement if record else None,
             topology=record.topology if record else None,
+            idle=report.idle,
             priority=report.priority,
             workload=report.workload,
             request=record.request if record else None,

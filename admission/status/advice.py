@@ -64,6 +64,10 @@ def for_hold(hold: Hold, queue: str) -> str:  # noqa: C901, PLR0911, PLR0912 - o
             return "what the sentence says was in the way has to be mended; it is tried again, if a time is named then"
         case HoldReason.RUNTIME_EXCEEDED:
             return f"it is tried again at the time that is named; to run longer it needs a longer maxRuntime of {queue}"
+        case HoldReason.DEVICES_IDLE:
+            return (
+                f"it is tried again at the time that is named; to be idle longer it needs another spec.idle of {queue}"
+            )
         case HoldReason.EVICTION_REQUESTED:
             return "it is tried again at the time that is named; `muster gang requeue` has it tried at once"
         case HoldReason.SEARCH_LIMIT:

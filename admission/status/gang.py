@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from admission.accounting.books import Book
+from admission.api.device_use.idle import IdleDevices
 from admission.api.kubernetes.meta import EPOCH, Condition, ConditionStatus
 from admission.api.kubernetes.pods import DEFAULT_SCHEDULER
 from admission.api.muster import gang_references
@@ -69,6 +70,10 @@ class StatusInputs:
     tree: Tree
     meters: Meters
     health: MeterHealth = meter_health.NOTHING
+    records_use: bool = True
+    """Whether it is recorded what devices do."""
+    idle: Mapping[GangUid, IdleDevices] = field(default_factory=dict)
+    """The gangs whose devices are in less use than their queues allow."""
     decisions: Mapping[GangUid, Decision] = field(default_factory=dict)
     backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
     evicted: Mapping[GangUid, Evicted] = field(default_factory=dict)
@@ -146,6 +151,7 @@ def gang(group: Group, inputs: StatusInputs) -> GangReport:
         not_simulated=_not_simulated(group, inputs),
         later=_later(group, inputs),
         topology=topology.report(group, inputs.snapshot.nodes),
+        idle=inputs.idle.get(group.uid),
         evictions=backoff.evictions if backoff else 0,
         evicted=inputs.evicted.get(group.uid),
         answered=inputs.answered.get(group.uid, group.record.answered if group.record is not None else None),

@@ -2,7 +2,7 @@
 
 All queues share one usage calculation. A problem is a condition whose message has the remedy: `Active`, and for queues
 with quotas or budgets `QuotaWithin`, `MetersKnown` and `BudgetLeft`; `DevicesProtected` if Muster allocates devices;
-`KubernetesKnown` and `ProvisioningRequestsServed` only while they are False.
+`KubernetesKnown`, `ProvisioningRequestsServed` and `UseRecorded` only while they are False.
 """
 
 from collections import Counter
@@ -50,13 +50,14 @@ _CONTENDED = (HoldReason.QUOTA_EXCEEDED, HoldReason.DEVICES_BUSY)
 class Tally:
     """The sums of queues' statuses: gangs by phase, and the least that waiting gangs need.
 
-    contended: by queue, how many gangs wait for quota or devices, by the least that each needs. touched: the queues
-    whose sums may have changed since somebody has cleared it.
+    contended: by queue, how many gangs wait for quota or devices, by the least that each needs. idle: by queue, gangs
+    whose devices are idle. touched: the queues whose sums may have changed since somebody has cleared it.
     """
 
     phases: dict[QueueName, Counter[Phase]] = field(default_factory=dict)
     pending: dict[QueueName, Counter[MeterName]] = field(default_factory=dict)
     contended: dict[QueueName, Counter[frozenset[tuple[MeterName, int]]]] = field(default_factory=dict)
+    idle: Counter[QueueName] = field(default_factory=Counter)
     touched: set[QueueName] = field(default_factory=set)
 
     def add(self, report: GangReport, needed: Charge, times: int = 1) -> None:
@@ -64,6 +65,8 @@ class Tally:
         self.touched.add(report.queue)
         _count(self.phases.setdefault(report.queue, Counter()), {report.phase: 1}, times)
         _count(self.pending.setdefault(report.queue, Counter()), needed, times)
+        if report.idle is not None:
+            _count(self.idle, {report.queue: 1}, times)
         reason = report.hold.details.get("instead", report.hold.reason) if report.hold is not None else None
         if needed and reason in _CONTENDED:
             _count(self.contended.setdefault(report.queue, Counter()), {frozenset(needed.items()): 1}, times)
@@ -164,6 +167,7 @@ def _make(queues_: Iterable[QueueName], shared: _SharedInputs) -> dict[QueueName
             budgets=inputs.budgets.get(name, ()),
             gangs=dict(shared.tally.phases.get(name, {})),
             starved=_starved(queue, shared),
+            idle=shared.tally.idle[name],
             max_wait=queue.max_wait,
         )
         for name, queue in sorted((name, inputs.snapshot.queues[name]) for name in queues_)
@@ -264,8 +268,20 @@ def _conditions(queue: Queue, shared: _SharedInputs) -> Iterator[Condition]:
         yield protected
     if capacity_requests.asks_by_request(queue) and (why := capacity_requests.unserved(shared.inputs.snapshot)):
         yield gang.condition(REQUESTS_SERVED, "NotServed", f"no nodes are asked for: {why}", holds=False)
+    yield from _use_recorded(queue, shared.inputs)
     if queue.namespaces is not None:
         yield from _kubernetes_known(shared.inputs.scheduler)
+
+
+def _use_recorded(queue: Queue, inputs: StatusInputs) -> Iterator[Condition]:
+    """Yield a condition where a queue says when gangs are idle, and nobody records it."""
+    if queue.idle is None or inputs.records_use:
+        return
+    message = (
+        "spec.idle has no effect, since nothing is recorded of what devices do: set usage.prometheus.url, or remove"
+        " spec.idle"
+    )
+    yield gang.condition("UseRecorded", "NotRecorded", message, holds=False)
 
 
 def _kubernetes_known(scheduler: SchedulerProfile | None) -> Iterator[Condition]:

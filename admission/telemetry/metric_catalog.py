@@ -205,6 +205,13 @@ STARVED = Metric(
     help="Gangs that wait for quota or devices, and need no more than is left of their queue's nominal quota.",
     labels=(_QUEUE,),
 )
+IDLE = Metric(
+    name="muster_queue_gangs_idle",
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.LEADER,
+    help="Gangs whose devices have been in less use than `spec.idle` of their queue allows.",
+    labels=(_QUEUE,),
+)
 AMOUNT = Metric(
     name="muster_queue_amount",
     type=MetricType.GAUGE,
@@ -382,7 +389,7 @@ RESIDENT = Metric(
 ALL = (
     *(REVIEWS, REFUSED, WORKERS, WORKERS_LOST, EXPIRY),
     *(READY, LEADING, EPOCH, CYCLES, ADMITTED, WAITS, DECISIONS, HELD, DEFECTS),
-    *(GANGS, WAITING_SINCE, MAX_WAIT, STARVED, AMOUNT, BUDGET, BUDGET_END),
+    *(GANGS, WAITING_SINCE, MAX_WAIT, STARVED, IDLE, AMOUNT, BUDGET, BUDGET_END),
     *(BEHIND, UNPOSTED, LAG, PROTECTED, KUBERNETES_KNOWN, OUTSIDE, ALLOCATIONS, OMITTED, POLICIES),
     *(USAGE_OVERDUE, HEAD_TIME, HEAD_FAILURES, HEAD_NOT_PASSED, FOREIGN),
     *(STALENESS, OBJECTS, EVENTS, LISTS),

@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
+from admission.api.device_use import idle
+from admission.api.device_use.idle import IdleDevices
 from admission.api.kubernetes import meta
 from admission.api.kubernetes.devices import RequestDevice
 from admission.api.kubernetes.meta import Meta, Owner
@@ -165,6 +167,8 @@ class Gang:
     queued_since: datetime | None = None
     next_try: datetime | None = None
     refused: tuple[RefusedPod, ...] = ()
+    idle: IdleDevices | None = None
+    """That it is idle, as its status says; the policy may be another one by now."""
     recorded_hold: RecordedHold | None = field(default=None, compare=False)
     """The hold in its status. It follows from all else, so a Gang in which it alone differs has not changed."""
 
@@ -206,6 +210,8 @@ class GangReport:
     placement_reason: str = ""
     topology: TopologyReport | None = None
     """None without a topology request."""
+    idle: IdleDevices | None = None
+    """None if its devices are in use, or if that is not known."""
     start_estimate: datetime | None = None
     start_reason: str = ""
     """The reason for the estimate, or why there is none."""
@@ -287,6 +293,7 @@ def decode(obj: Json) -> Gang:
         queued_since=status.time("queuedSince"),
         next_try=status.time("nextTry"),
         refused=tuple(_decode_refused(status)),
+        idle=idle.decode_status(status.child("idle"), QueueName(spec.text("queue"))) if "idle" in status else None,
         recorded_hold=_decode_hold(status.child("hold")) if "hold" in status else None,
     )
     reader.finish("Gang", result.meta.key)

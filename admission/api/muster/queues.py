@@ -8,6 +8,8 @@ from typing import TypeVar
 
 from admission.api.capacity import node_provision
 from admission.api.capacity.node_provision import Provisioning
+from admission.api.device_use import idle
+from admission.api.device_use.idle import IdlePolicy
 from admission.api.kubernetes import meta
 from admission.api.kubernetes.meta import Meta
 from admission.api.muster import preferences
@@ -237,7 +239,7 @@ class Queue:
 
     namespaces: None for a queue that no pod enters directly (a parent). aliases: its names in other systems.
     fair_sharing: None if the queue declares no fair sharing. max_runtime and default_runtime: None if not set.
-    preferences: None if any device of the classes will do.
+    preferences: None if any device of the classes will do. idle: None if no gang counts as idle.
     """
 
     meta: Meta
@@ -256,6 +258,7 @@ class Queue:
     start_timeout: timedelta = timedelta(minutes=5)
     requeue: Requeue = Requeue()
     max_wait: timedelta = timedelta(hours=24)
+    idle: IdlePolicy | None = None
     provisioning: Provisioning = field(default_factory=Provisioning)
     max_runtime: timedelta | None = None
     default_runtime: timedelta | None = None
@@ -299,6 +302,7 @@ def decode(obj: Json) -> Queue:
         start_timeout=spec.parsed("startTimeout", durations.parse, timedelta(minutes=5)),
         requeue=_requeue(spec.child("requeue")),
         max_wait=spec.parsed("maxWait", durations.parse_positive, timedelta(hours=24)),
+        idle=idle.decode(spec.child("idle")) if "idle" in spec else None,
         provisioning=node_provision.decode(spec.child("provisioning")),
         max_runtime=longest,
         default_runtime=default,

@@ -68,8 +68,8 @@ class QueueSummary:
 class QueueReport:
     """Status of a Queue. references: of its conditions, whose type is the `detail` of each; tenants read them, too.
 
-    starved: gangs that wait for quota or devices, and need no more than is left of its nominal quota. max_wait: its
-    spec.maxWait. Neither is written into the Queue's status.
+    starved: gangs that wait for quota or devices, and need no more than is left of its nominal quota. idle: gangs whose
+    devices are idle. max_wait: its spec.maxWait. None of them is written into the Queue's status.
     """
 
     name: QueueName
@@ -80,6 +80,7 @@ class QueueReport:
     budgets: tuple[BudgetUse, ...] = ()
     gangs: Mapping[Phase, int] = field(default_factory=dict)
     starved: int = 0
+    idle: int = 0
     max_wait: timedelta = timedelta(hours=24)
     summary: QueueSummary = field(default_factory=QueueSummary)
 

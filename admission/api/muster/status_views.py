@@ -47,6 +47,7 @@ def gang(obj: Json) -> GangReport:
         not_simulated=status.texts("notSimulated"),
         later=status.texts("later"),
         topology=_topology(status.child("topology")) if "topology" in status else None,
+        idle=decoded.idle,
         evictions=decoded.evictions,
         evicted=decoded.evicted,
         answered=decoded.answered,

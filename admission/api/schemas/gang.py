@@ -5,7 +5,7 @@ from enum import StrEnum
 from admission.api.muster.gang_requests import Action
 from admission.api.muster.gangs import Phase
 from admission.api.muster.queues import PlacementMode
-from admission.api.schemas import fields, kubernetes, references
+from admission.api.schemas import fields, idle, kubernetes, references
 from admission.api.schemas.fields import Schema
 from admission.api.values.reasons import EvictionReason, HoldReason
 
@@ -241,6 +241,7 @@ def _status() -> Schema:
             "placementReferences": references.schema("placementReason"),
             **_warnings(),
             "topology": _domain_report(),
+            "idle": idle.status(),
             **_taken_back(),
             **_times(),
         },

@@ -16,7 +16,7 @@ from admission.api.muster.queues import (
     UnmeteredClasses,
     WithinQueue,
 )
-from admission.api.schemas import fields, kubernetes, node_provision, preferences, queue_status
+from admission.api.schemas import fields, idle, kubernetes, node_provision, preferences, queue_status
 from admission.api.schemas.fields import Schema
 from admission.api.values import time_zones
 
@@ -190,6 +190,7 @@ def _start_fields() -> dict[str, Schema]:
             that waits for longer, which goes on waiting. Default: 24h.""",
             default="24h",
         ),
+        "idle": idle.policy(),
         "provisioning": node_provision.block(),
         "placement": fields.choice(
             """Who picks the devices. Auto: Allocate where kube-scheduler is kept off the devices, else Pin. Allocate:

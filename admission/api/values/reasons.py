@@ -36,6 +36,7 @@ class HoldReason(StrEnum):
     START_TIMED_OUT = "StartTimedOut"
     PLACEMENT_FAILED = "PlacementFailed"
     RUNTIME_EXCEEDED = "RuntimeExceeded"
+    DEVICES_IDLE = "DevicesIdle"
     EVICTION_REQUESTED = "EvictionRequested"
     SEARCH_LIMIT = "SearchLimit"
     NOT_SIMULATED = "NotSimulated"
@@ -71,6 +72,7 @@ class EvictionReason(StrEnum):
     PREEMPTED = "Preempted"
     RECLAIMED = "Reclaimed"
     RUNTIME_EXCEEDED = "RuntimeExceeded"
+    DEVICES_IDLE = "DevicesIdle"
     QUEUE_DRAINED = "QueueDrained"
     EVICTION_REQUESTED = "EvictionRequested"
 
@@ -83,6 +85,7 @@ class EventReason(StrEnum):
     FELL_BACK = "FellBack"
     EVICTED = "Evicted"
     REPLANNED = "PlacedAnew"
+    GANG_IDLE = "GangIdle"
     REQUEST_ANSWERED = "RequestAnswered"
     WRITE_FAILED = "WriteFailed"
     DEVICES_PROTECTED = "DevicesProtected"

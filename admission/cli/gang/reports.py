@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from admission.api import suggestions
+from admission.api.device_use.idle import IdleDevices
 from admission.api.muster import gang_references, status_views
 from admission.api.muster.gang_requests import AnsweredRequest
 from admission.api.muster.gangs import GangReport, Phase
@@ -89,6 +90,7 @@ def as_json(report: GangReport) -> dict[str, Any]:
         "topology": terminal.topology(report.topology),
         "plan": terminal.plan(report.plan),
         "charges": terminal.amounts(report.charges),
+        "idle": _idle(report.idle),
         "evictions": report.evictions,
         "evicted": terminal.evicted(report.evicted),
         "request": _request(report.answered),
@@ -115,6 +117,12 @@ def _location_or_reason(report: GangReport, *, whole: bool) -> str:
     if report.hold is None:
         return terminal.nodes_of(report.plan)
     return f"{report.hold.reason}: {report.hold.message if whole else report.hold.message.split('; ')[0]}"
+
+
+def _idle(idle: IdleDevices | None) -> dict[str, Any] | None:
+    if idle is None:
+        return None
+    return {"since": terminal.moment(idle.since), "message": idle.message}
 
 
 def _request(answered: AnsweredRequest | None) -> dict[str, Any] | None:

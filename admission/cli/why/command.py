@@ -102,17 +102,8 @@ def outside(found: PodGang, held: Sequence[str] = ()) -> str:
 def show(gang: GangReport, *, now: datetime) -> None:
     """Print one gang's state."""
     terminal.say(_headline(gang, now))
-    if gang.evicted is not None:
-        terminal.say(f"It was taken back ({gang.evicted.reason}): {gang.evicted.message}.")
-    if gang.answered is not None:
-        terminal.say(f"Last request: {gang_reports.request(gang.answered)}.")
-    if gang.topology is not None:
-        for line in _topology_lines(gang.topology):
-            terminal.say(line)
-    for text in gang.not_simulated:
-        terminal.say(f"Muster does not judge {text}.")
-    for text in gang.later:
-        terminal.say(f"It {text}.")
+    for line in _told(gang):
+        terminal.say(line)
     if gang.hold is not None:
         terminal.say(f"{gang.hold.reason}: {gang.hold.message}.")
         terminal.table("The numbers behind it", ("what", "value"), _numbers(gang.hold.details))
@@ -122,6 +113,22 @@ def show(gang: GangReport, *, now: datetime) -> None:
     elif gang.plan:
         terminal.table("Plan", ("pod", "node", "devices"), terminal.plan_rows(gang.plan))
         terminal.say(f"Charged to queue {gang.queue}: {terminal.charge(gang.charges)}.")
+
+
+def _told(gang: GangReport) -> Iterator[str]:
+    """Yield what is said of a gang, whether or not it waits."""
+    if gang.evicted is not None:
+        yield f"It was taken back ({gang.evicted.reason}): {gang.evicted.message}."
+    if gang.idle is not None:
+        yield f"It is idle: {gang.idle.message}."
+    if gang.answered is not None:
+        yield f"Last request: {gang_reports.request(gang.answered)}."
+    if gang.topology is not None:
+        yield from _topology_lines(gang.topology)
+    for text in gang.not_simulated:
+        yield f"Muster does not judge {text}."
+    for text in gang.later:
+        yield f"It {text}."
 
 
 async def _find(cluster: Cluster, namespace: str, name: str) -> GangReport | Pod:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from admission.api.device_use.idle import IdleDevices
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import Hold
@@ -22,6 +23,7 @@ class CycleInputs:
     profile: of the kube-scheduler whose decisions are predicted; None if nothing is predicted.
     groups: all gangs. by_uid: the same, as a version that knows what differs from earlier ones. granted: those of them
     that have a place and do not run in full (`GangCache.granted`). requested: those with a user's request.
+    idle: those whose devices are in less use than their queues allow.
     taken_back: gangs that this cycle evicts or tried to evict. unready: by gang that is not planned in this cycle, the
     hold: it was just requeued, or its claims could not be deallocated. first_in_next: those of them that the next cycle
     plans before any gang that ranks lower, so that these do not get what was given back.
@@ -38,6 +40,7 @@ class CycleInputs:
     by_uid: Mapping[GangUid, Group] = field(default_factory=dict)
     granted: tuple[Group, ...] = ()
     requested: tuple[Group, ...] = ()
+    idle: Mapping[GangUid, IdleDevices] = field(default_factory=dict)
     taken_back: frozenset[GangUid] = frozenset()
     unready: Mapping[GangUid, Hold] = field(default_factory=dict)
     first_in_next: frozenset[GangUid] = frozenset()

@@ -50,6 +50,7 @@ from admission.scheduling.capacity.expected_nodes import ExpectedNodes
 from admission.scheduling.preemption.nominations import Nominations
 from admission.scheduling.preemption.victim_searches import VictimSearches
 from admission.status.device_allocations import DeviceAllocations
+from admission.status.idle_gangs import IdleGangs
 from admission.status.later_waves import LaterWaves
 from admission.status.node_shapes import ShapeStatus
 from admission.status.nodes_needed import NodesNeededState
@@ -136,6 +137,8 @@ class Leader:
     """The devices that pods outside queues hold."""
     allocations: DeviceAllocations | None = None
     """The devices of allocated claims; None if they are not exported."""
+    idle: IdleGangs = field(default_factory=IdleGangs)
+    """Which gangs leave their devices idle."""
     later_waves: LaterWaves = field(default_factory=LaterWaves)
     """Why pods that workloads make later never fit."""
     node_needs: NodesNeededState = field(default_factory=NodesNeededState)
@@ -159,8 +162,12 @@ class Leader:
         settings: CycleSettings | None = None,
         process: ProcessState | None = None,
         allocations: DeviceAllocations | None = None,
+        idle: IdleGangs | None = None,
     ) -> "Leader":
-        """Return a leader that has read nothing yet. allocations: None if no metrics of devices are exported."""
+        """Return a leader that has read nothing yet.
+
+        allocations: None if no metrics of devices are exported. idle: None if nothing is known of their use.
+        """
         term, gangs = Term(actor=actor, epoch=epoch), GangCache()
         return cls(
             ports=ports,
@@ -176,4 +183,5 @@ class Leader:
             scheduling=SchedulingCache(),
             statuses=StatusState(),
             allocations=allocations,
+            idle=idle or IdleGangs(),
         )

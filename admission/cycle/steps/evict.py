@@ -194,7 +194,7 @@ class GangEviction:
         if found is None and revoked:
             return not_started(group, revoked)
         if found is None and placement is not None and placement.queue in limiting:
-            return limits.due_eviction(group, inputs.tree, inputs.now)
+            return limits.due_eviction(group, inputs.tree, inputs.now, inputs.idle.get(group.uid))
         return found
 
     def _others(self, group: Group) -> list[Placement]:

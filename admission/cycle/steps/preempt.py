@@ -156,6 +156,7 @@ class Preemption:
             observed=inputs.observed,
             leaving=self.in_flight.leaving,
             now=inputs.now,
+            idle=inputs.idle,
         )
         staying, going = candidates.candidates(inputs.groups, candidate_inputs)
         ending, evicted = {*self.evictions.ending}, self.evictions.evicted

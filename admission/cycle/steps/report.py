@@ -35,6 +35,7 @@ from admission.scheduling.placement import protection_conditions
 from admission.scheduling.preemption.victim_searches import VictimSearches
 from admission.status import gang, later_waves, outside_queues
 from admission.status.device_allocations import AllocationsByClaim, DeviceAllocations
+from admission.status.idle_gangs import IdleGangs
 from admission.status.later_waves import LaterWaves
 from admission.status.node_shapes import ShapeStatus
 from admission.status.nodes_needed import NodesNeededState
@@ -73,6 +74,7 @@ class CycleReport:
     outcomes: OutcomeLog
     outside: OutsideQueues
     allocations: DeviceAllocations | None
+    idle: IdleGangs
     later_waves: LaterWaves
     node_needs: NodesNeededState
     shapes: ShapeStatus
@@ -97,6 +99,8 @@ class CycleReport:
             tasks.create_task(_each(self.reports.conditions, conditions), name="report meters")
             held = events.gangs_held(self.reports, statuses.groups, statuses.due_holds(sure, inputs.clock))
             tasks.create_task(held, name="report holds")
+            idle = events.gangs_idle(self.reports, statuses.groups, gangs)
+            tasks.create_task(idle, name="report idle gangs")
             tasks.create_task(self._report_placement(inputs, granted), name="report placing")
         unposted = self.mirror.unposted
         has_more = self._has_more(inputs, granted, decided)
@@ -143,6 +147,8 @@ class CycleReport:
             later=self.later_waves.answers,
             shapes=self.shapes.conditions(inputs.snapshot),
             needed=self.node_needs.needed,
+            records_use=self.idle.records,
+            idle=self.idle.reported(inputs.by_uid, inputs.tree.queues),
             scheduler=inputs.profile,
             now=inputs.clock,
         )

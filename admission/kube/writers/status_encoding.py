@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from admission.api.device_use.idle import IdleDevices
 from admission.api.kubernetes.meta import Condition, ConditionStatus, Owner
 from admission.api.muster import gang_references, queue_references
 from admission.api.muster.gang_requests import AnsweredRequest
@@ -26,7 +27,7 @@ from admission.api.muster.gangs import (
 )
 from admission.api.muster.queues import Scope
 from admission.api.muster.status_reports import BudgetUse, ConditionReport, MeterUse, QueueReport, QueueSummary
-from admission.api.values import names, quantities
+from admission.api.values import durations, names, quantities
 from admission.api.values.decoding import Json
 from admission.api.values.reasons import Denial, Hold
 from admission.api.values.references import LISTED, NOWHERE, Reference, References, Referent
@@ -82,6 +83,7 @@ def gang_status(report: GangReport, before: Json, *, now: datetime) -> dict[str,
         "notSimulated": [cut(text, LONGEST_REASON) for text in report.not_simulated] or None,
         "later": [cut(text, LONGEST_REASON) for text in report.later] or None,
         "topology": _topology(report.topology) if report.topology is not None else None,
+        "idle": _idle(report.idle),
         "evictions": report.evictions,
         "evicted": _evicted(report.evicted),
         "request": _answered(report.answered),
@@ -150,6 +152,18 @@ def _evicted(evicted: Evicted | None) -> dict[str, Any] | None:
             "references": _references(evicted.references),
         }
     )
+
+
+def _idle(idle: IdleDevices | None) -> dict[str, Any] | None:
+    if idle is None:
+        return None
+    policy = idle.policy
+    return {
+        "since": time(idle.since),
+        "belowPercent": policy.below_percent,
+        "after": durations.render(policy.after),
+        "action": str(policy.action),
+    }
 
 
 def _answered(answered: AnsweredRequest | None) -> dict[str, Any] | None:
@@ -286,6 +300,7 @@ def _gang_conditions(report: GangReport) -> tuple[Condition, ...]:
         "Running": (runs, str(phase), "all of its pods run" if runs else "not all of its pods run"),
         "Finished": (ended, str(phase), "its pods have ended" if ended else "it has not ended"),
         **({"NeverFits": (True, *why)} if report.never_fits else {}),
+        **({"Idle": (True, "DevicesIdle", report.idle.message)} if report.idle is not None else {}),
     }
     return tuple(
         Condition(

@@ -4,7 +4,7 @@ The rows of a page are written in the SQL transaction of their measure entry (`a
 there or neither. They move no balance.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any
 
 from sqlalchemy import Row, Select, delete, func, select
@@ -17,6 +17,9 @@ from admission.ledger.db import bulk_insert
 from admission.ledger.db.tables import measured_usage, transactions
 from admission.ledger.journal import hash_chain, read
 from admission.ledger.journal.base import Span, Window
+
+MOST_QUEUES = 500
+"""Queues in one IN list; the rows of more are read all."""
 
 
 async def write(connection: AsyncConnection, cluster: str, sequence: int, rows: Sequence[MeasuredUsage]) -> None:
@@ -47,10 +50,16 @@ async def latest(connection: AsyncConnection, cluster: str) -> MeasuredPage | No
     return None if until is None else MeasuredPage(until, until, 1, 1)
 
 
-async def within(connection: AsyncConnection, cluster: str, window: Window) -> AsyncIterator[MeasuredUsage]:
-    """Yield what was measured in times that lie wholly within a time, oldest first."""
-    async for row in read.streamed(connection, query(cluster, window)):
-        yield _usage(row)
+async def within(
+    connection: AsyncConnection, cluster: str, window: Window, queues: Collection[QueueName] | None = None
+) -> AsyncIterator[MeasuredUsage]:
+    """Yield what was measured in times that lie wholly within a time, oldest first. queues: None for all."""
+    rows = query(cluster, window)
+    if queues is not None and len(queues) <= MOST_QUEUES:
+        rows = rows.where(measured_usage.c.queue.in_(sorted(queues)))
+    async for row in read.streamed(connection, rows):
+        if queues is None or row.queue in queues:
+            yield _usage(row)
 
 
 def query(cluster: str, window: Window) -> Select[Any]:

@@ -6,9 +6,10 @@ ending.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from admission.api.device_use.idle import IdleAction, IdleDevices
 from admission.api.kubernetes.nodes import Resources
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import Charge
@@ -29,16 +30,25 @@ STALLED = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateInputs:
-    """The inputs of candidates. leaving: pods that were evicted, also if their deletion is not observed yet."""
+    """The inputs of candidates. leaving: pods that were evicted, also if their deletion is not observed yet.
+
+    idle: gangs whose devices are idle.
+    """
 
     placements: Mapping[GangUid, Placement]
     observed: ObservedAllocations
     leaving: Collection[Uid]
     now: datetime
+    idle: Mapping[GangUid, IdleDevices] = field(default_factory=dict)
 
     def is_going(self, pod: Pod) -> bool:
         """Return whether a pod is being deleted, and its deletion has not stalled."""
         return not self._is_stalled(pod) and (pod.meta.deleted is not None or pod.meta.uid in self.leaving)
+
+    def goes_first(self, gang: GangUid) -> bool:
+        """Return whether a gang is evicted before others since its devices are idle."""
+        idle = self.idle.get(gang)
+        return idle is not None and idle.policy.action is not IdleAction.REPORT
 
     def _is_stalled(self, pod: Pod) -> bool:
         return pod.meta.deleted is not None and self.now - pod.meta.deleted > STALLED
@@ -102,6 +112,7 @@ def _candidate(
             reserved_at=_reserved_at(placement, group),
             queued_since=group.first_queued if group is not None else placement.reserved_at,
             charge=charge,
+            is_idle=inputs.goes_first(placement.gang_uid),
         ),
         belongings=Belongings(
             claims=frozenset(c.meta.key if c is not None else placement.holdings[u].claim for u, c in claims.items()),

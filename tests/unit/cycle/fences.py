@@ -17,6 +17,7 @@ from admission.cycle.state.result import CycleResult
 from admission.ports import Ledger
 from admission.scheduling.placement.protection import Barriers
 from admission.simulation import in_memory
+from admission.status.idle_gangs import IdleGangs
 from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster
 
 LONG_AGO = NOON - timedelta(hours=1)
@@ -126,7 +127,14 @@ class Mortal(Cluster):
         super()._call(what, name)
 
 
-def a_leader(cluster: Cluster, ledger: Ledger, *, barriers: Barriers | None = None, epoch: int = 1) -> Leader:
+def a_leader(
+    cluster: Cluster,
+    ledger: Ledger,
+    *,
+    barriers: Barriers | None = None,
+    epoch: int = 1,
+    idle: IdleGangs | None = None,
+) -> Leader:
     """Return the leader of a leader behind a fence."""
     ports = Ports(
         view=cluster,
@@ -137,7 +145,7 @@ def a_leader(cluster: Cluster, ledger: Ledger, *, barriers: Barriers | None = No
         ledger=ledger,
         fences=admission_ports.NoFences(barriers or fence()),
     )
-    return Leader.build(ports=ports, actor=f"leader {epoch}", epoch=epoch)
+    return Leader.build(ports=ports, actor=f"leader {epoch}", epoch=epoch, idle=idle)
 
 
 def a_gang(pods: int = 3, **queue: Any) -> ClusterBuilder:

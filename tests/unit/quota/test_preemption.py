@@ -23,7 +23,7 @@ class Scene:
         self.builder = builder
         self.gangs: list[Candidate] = []
 
-    def gang(self, uid: str, queue: str, gpus: int, *, priority: int = 0, age: int = 60) -> "Scene":
+    def gang(self, uid: str, queue: str, gpus: int, *, priority: int = 0, age: int = 60, idle: bool = False) -> "Scene":
         charge = {GPU: gpus}
         start = NOON - timedelta(minutes=age)
         gang = Candidate(
@@ -33,6 +33,7 @@ class Scene:
             reserved_at=start,
             queued_since=start,
             charge=charge,
+            is_idle=idle,
         )
         self.gangs.append(gang)
         amounts = self.builder.usage.setdefault(gang.queue, {})
@@ -60,7 +61,7 @@ class Scene:
                     trial.give_back(gang.queue, gang.charge)
             return trial.charge_fits(incoming.queue, incoming.charge) is None
 
-        return quota_preemption.choose(queue_usage, incoming, self.gangs, fits, bounds or Bounds())
+        return quota_preemption.choose_fewest(queue_usage, incoming, self.gangs, fits, bounds or Bounds())
 
 
 def victims(*gangs: str) -> Victims:
@@ -118,6 +119,48 @@ def two_teams(a: int = 2, root: int = 0) -> Scene:
 
 
 CASES: dict[str, tuple[Scene, int, Preemption, Victims | NoVictims]] = {
+    "an idle gang goes before a younger one": (
+        two_queues(b=0).gang("x", "a", 2, age=90, idle=True).gang("y", "a", 2),
+        2,
+        BOTH,
+        victims("x"),
+    ),
+    "an idle gang goes before one of lower priority": (
+        two_queues(b=0).gang("x", "a", 2, priority=5, idle=True).gang("y", "a", 2),
+        2,
+        BOTH,
+        victims("x"),
+    ),
+    "an idle gang of the own queue goes before a loan": (
+        two_queues(a=4, b=0).gang("x", "a", 2, idle=True).gang("y", "b", 2),
+        2,
+        BOTH,
+        victims("x"),
+    ),
+    "idle gangs go though fewer others would do": (
+        two_queues(b=0).gang("x", "a", 1, idle=True).gang("y", "a", 1, idle=True).gang("z", "a", 2),
+        2,
+        BOTH,
+        victims("x", "y"),
+    ),
+    "of idle gangs the fewest": (
+        two_queues(b=0).gang("x", "a", 1, idle=True).gang("y", "a", 1, idle=True).gang("z", "a", 2, idle=True),
+        2,
+        BOTH,
+        victims("z"),
+    ),
+    "an idle gang goes beside others where idle ones are not enough": (
+        two_queues(b=0).gang("x", "a", 1, age=90, idle=True).gang("y", "a", 1).gang("z", "a", 2),
+        3,
+        BOTH,
+        victims("x", "z"),
+    ),
+    "an idle gang that may not go stays": (
+        two_queues(b=0).gang("x", "a", 2, priority=20, idle=True).gang("y", "a", 2),
+        2,
+        BOTH,
+        victims("y"),
+    ),
     "a gang of lower priority makes room in its own queue": (
         two_queues(b=0).gang("x", "a", 4),
         4,

@@ -306,6 +306,14 @@ def test_a_queue_shows_how_long_its_gangs_may_wait() -> None:
     assert value(metrics, "muster_queue_max_wait_seconds", queue=TEAM) == 900
 
 
+def test_a_queue_shows_how_many_of_its_gangs_are_idle() -> None:
+    metrics = leader()
+
+    metrics.record_cycle(CycleResult(queues=(replace(report(), idle=2),)), 0.1)
+
+    assert value(metrics, "muster_queue_gangs_idle", queue=TEAM) == 2
+
+
 def test_a_queue_that_is_gone_is_no_longer_shown() -> None:
     metrics = leader()
     metrics.record_cycle(CycleResult(queues=(report(Running=1),)), 0.1)
