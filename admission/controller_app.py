@@ -180,6 +180,7 @@ def _usage_recorder(
             log=ledger,
             view=parts.store,
             idle=leader.idle,
+            memory=leader.memory,
             placements=lambda: leader.mirror.book.placements,
             interval=timedelta(seconds=settings.interval),
         ),

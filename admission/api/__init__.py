@@ -7,6 +7,7 @@ parts of objects that Muster copies or patches as JSON.
 
 __all__ = [
     "capacity",
+    "device_use",
     "kubernetes",
     "listings",
     "muster",

@@ -6,6 +6,7 @@ __all__ = [
     "head_signer",
     "leadership",
     "own_writes",
+    "recent_use_reader",
     "standby",
     "status_writer",
     "usage_recorder",

@@ -1,13 +1,18 @@
-"""Reads back from the books what the devices of gangs did of late, for the queues that say when a gang is idle.
+"""Reads back from the books what the devices of gangs did of late.
 
-A leader knows of it only what is recorded, its own rows included; so the next leader comes to the same. Where no queue
-asks, nothing is read.
+Of gangs whose queues say when one is idle, as far back as these ask; of claims that asked for memory of their devices,
+the last recorded time. A leader knows of it only what is recorded, its own rows included; so the next leader comes to
+the same. Where nobody asks, nothing is read.
 """
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
+from admission.accounting import memory_use
+from admission.accounting.memory_use import MemoryUse
+from admission.api.device_use.memory import MemoryExceeded
 from admission.api.muster.ledger_entries import Placement
+from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, QueueName
 from admission.ports import MeasuredLog, View
 from admission.status import idle_gangs
@@ -26,36 +31,57 @@ class RecentUseReader:
         log: MeasuredLog,
         view: View,
         idle: IdleGangs,
+        memory: MemoryUse,
         placements: Callable[[], Mapping[GangUid, Placement]],
         interval: timedelta,
     ) -> None:
         self._log = log
         self._view = view
         self._idle = idle
+        self._memory = memory
         self._placements = placements
         self._interval = interval
         self._queues: frozenset[QueueName] = frozenset()
         self._start: datetime | None = None
         self._end: datetime | None = None
         """The rows of `_queues` between these are read."""
+        self._compared: datetime | None = None
+        """The end of the recorded time in which use of memory was compared with what was asked for."""
 
     async def read(self) -> None:
-        """Read what is recorded and was not read yet; all of it anew for a queue that asks now, or for longer.
+        """Read what is recorded and was not read yet; all of it for a queue that asks now, or for longer.
 
         Raises LedgerUnavailableError.
         """
-        queues, longest = idle_gangs.policies(self._view.snapshot().queues.values())
-        page = await self._log.measured() if queues else None
+        snapshot = self._view.snapshot()
+        page = await self._log.measured()
         if page is None:
             return
         end = page.end if page.page == page.pages else page.start
-        start = end - longest - self._interval
-        anew = self._end is None or self._start is None or start < self._start or not queues <= self._queues
-        if end == self._end and not anew:
+        await self._read_memory(snapshot, end)
+        queues, longest = idle_gangs.policies(snapshot.queues.values())
+        if not queues:
             return
-        begin = start if anew or self._end is None else self._end
+        start = end - longest - self._interval
+        replaces = self._end is None or self._start is None or start < self._start or not queues <= self._queues
+        if end == self._end and not replaces:
+            return
+        begin = start if replaces or self._end is None else self._end
         rows = self._log.recorded(begin, end, queues)
-        await self._idle.read(rows, end, self._placements(), anew=anew)
+        await self._idle.read(rows, end, self._placements(), replaces=replaces)
         self._queues, self._end = queues, end
-        if anew:
+        if replaces:
             self._start = start
+
+    async def _read_memory(self, snapshot: Snapshot, end: datetime) -> None:
+        """Compare the memory in use in the last recorded time with what was asked for, once."""
+        if end == self._compared:
+            return
+        known = memory_use.asked(snapshot.claims.values())
+        found: dict[GangUid, MemoryExceeded] = {}
+        if known:
+            start = end - self._interval
+            rows = [row async for row in self._log.recorded(start, end, snapshot.queues.keys())]
+            found = memory_use.exceeding(rows, await self._log.allocations(start, end), known)
+        self._memory.note(found, end)
+        self._compared = end

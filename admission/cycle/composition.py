@@ -260,6 +260,7 @@ def _report(leader: Leader, log: CycleLog) -> CycleReport:
         outside=leader.outside,
         allocations=leader.allocations,
         idle=leader.idle,
+        memory=leader.memory,
         later_waves=leader.later_waves,
         node_needs=leader.node_needs,
         shapes=leader.shapes,

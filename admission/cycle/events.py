@@ -95,16 +95,20 @@ async def gang_evicted(reports: Reports, eviction: Eviction) -> None:
     await _emit(reports, group, EventType.WARNING, eviction.cause or EventReason.EVICTED, message)
 
 
-async def gangs_idle(reports: Reports, by_uid: Mapping[GangUid, Group], changed: Iterable[GangReport]) -> None:
-    """Emit which gangs have become idle: those of which the status of their Gang does not say so yet."""
+async def device_use(reports: Reports, by_uid: Mapping[GangUid, Group], changed: Iterable[GangReport]) -> None:
+    """Emit which gangs are idle, or over their memory, where the status of their Gang does not say so yet."""
     for report in changed:
         group = by_uid.get(report.uid)
-        if report.idle is None or group is None:
+        if group is None:
             continue
-        known = group.record.idle if group.record is not None else None
-        if known is None or known.since != report.idle.since:
+        record = group.record
+        known = record.idle if record is not None else None
+        if report.idle is not None and (known is None or known.since != report.idle.since):
             message = f"gang {report.key} is idle: {report.idle.message}"
             await _emit(reports, group, EventType.WARNING, EventReason.GANG_IDLE, message)
+        if report.memory is not None and (record is None or record.memory is None):
+            message = f"gang {report.key}: {report.memory.message}"
+            await _emit(reports, group, EventType.WARNING, EventReason.MEMORY_EXCEEDED, message)
 
 
 async def gang_returned(reports: Reports, group: Group, reason: str) -> None:

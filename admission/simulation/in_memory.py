@@ -56,7 +56,6 @@ def uid_of(kind: str, key: str) -> Uid:
 UNKNOWN_NODE = NodeName("(a node of kube-scheduler's choice)")
 """The node of pods that were placed by counting only."""
 
-
 Labels = Mapping[str, str]
 K = TypeVar("K")
 V = TypeVar("V")
@@ -233,17 +232,16 @@ class Cluster:
             return
         self.gangs[report.key] = report
         record = self._gangs.get(report.key)
+        kept = {at: getattr(record, at) for at in ("min_count", "placement", "topology", "request")} if record else {}
         self._gangs[report.key] = Gang(
             meta=record.meta if record else _meta_of(report),
             queue=report.queue,
             size=record.size if record is not None and record.written_by_user else report.size,
-            min_count=record.min_count if record else None,
-            placement=record.placement if record else None,
-            topology=record.topology if record else None,
             idle=report.idle,
+            memory=report.memory,
+            **kept,
             priority=report.priority,
             workload=report.workload,
-            request=record.request if record else None,
             phase=report.phase,
             evictions=report.evictions,
             evicted=report.evicted,

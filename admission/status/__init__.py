@@ -6,6 +6,7 @@ __all__ = [
     "device_uuids",
     "gang",
     "gang_cache",
+    "idle_gangs",
     "later_waves",
     "node_shapes",
     "nodes_needed",

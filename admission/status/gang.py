@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from admission.accounting.books import Book
 from admission.api.device_use.idle import IdleDevices
+from admission.api.device_use.memory import MemoryExceeded
 from admission.api.kubernetes.meta import EPOCH, Condition, ConditionStatus
 from admission.api.kubernetes.pods import DEFAULT_SCHEDULER
 from admission.api.muster import gang_references
@@ -74,6 +75,8 @@ class StatusInputs:
     """Whether it is recorded what devices do."""
     idle: Mapping[GangUid, IdleDevices] = field(default_factory=dict)
     """The gangs whose devices are in less use than their queues allow."""
+    over_memory: Mapping[GangUid, MemoryExceeded] = field(default_factory=dict)
+    """The gangs of whose devices more memory is in use than was asked for."""
     decisions: Mapping[GangUid, Decision] = field(default_factory=dict)
     backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
     evicted: Mapping[GangUid, Evicted] = field(default_factory=dict)
@@ -152,6 +155,7 @@ def gang(group: Group, inputs: StatusInputs) -> GangReport:
         later=_later(group, inputs),
         topology=topology.report(group, inputs.snapshot.nodes),
         idle=inputs.idle.get(group.uid),
+        memory=inputs.over_memory.get(group.uid),
         evictions=backoff.evictions if backoff else 0,
         evicted=inputs.evicted.get(group.uid),
         answered=inputs.answered.get(group.uid, group.record.answered if group.record is not None else None),

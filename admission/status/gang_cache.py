@@ -164,7 +164,7 @@ class GangStatusCache:
             inputs.book.placements,
             *(dict(inputs.backoffs), dict(inputs.chosen), dict(inputs.placement_holds)),
             *(dict(inputs.evicted), dict(inputs.answered), dict(inputs.estimates), dict(inputs.later)),
-            *(dict(inputs.needed), dict(inputs.idle)),
+            *(dict(inputs.needed), dict(inputs.idle), dict(inputs.over_memory)),
         )
         for previous, now in zip(self._last_inputs, current, strict=False):
             yield from changed(previous, now)

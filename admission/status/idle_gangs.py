@@ -13,8 +13,8 @@ from admission.workloads.gangs import Group
 
 def policies(queues: Iterable[Queue]) -> tuple[frozenset[QueueName], timedelta]:
     """Return the queues that say when a gang is idle, and the longest time for which one of them allows it."""
-    asking = [(queue.name, queue.idle.after) for queue in queues if queue.idle is not None]
-    return frozenset(name for name, _ in asking), max((after for _, after in asking), default=timedelta(0))
+    having = [(queue.name, queue.idle.after) for queue in queues if queue.idle is not None]
+    return frozenset(name for name, _ in having), max((after for _, after in having), default=timedelta(0))
 
 
 class IdleGangs:
@@ -32,7 +32,7 @@ class IdleGangs:
     ) -> None:
         self.records = records
         self._measured = frozenset(measured)
-        self._fresh = fresh
+        self.fresh = fresh
         self._use = RecentUse()
         self._until: datetime | None = None
         self._idle: Mapping[GangUid, IdleDevices] = {}
@@ -43,13 +43,13 @@ class IdleGangs:
         until: datetime,
         placements: Mapping[GangUid, Placement],
         *,
-        anew: bool,
+        replaces: bool,
     ) -> None:
-        """Take over the rows of recorded times up to `until`. anew: whether they replace all that is known.
+        """Take over the rows of recorded times up to `until`. replaces: whether they replace all that is known.
 
         placements: as they are now; of other gangs nothing is kept.
         """
-        if anew:
+        if replaces:
             use = RecentUse()
             async for row in rows:
                 self._add(use, row, placements)
@@ -77,11 +77,11 @@ class IdleGangs:
         self, queues: Mapping[QueueName, Queue], placements: Mapping[GangUid, Placement], now: datetime
     ) -> Mapping[GangUid, IdleDevices]:
         """Return the idle gangs. One that was idle before for the same reason has the same value as then."""
-        asking = {name: queue for name, queue in queues.items() if queue.idle is not None}
-        is_known = self._until is not None and now <= self._until + self._fresh
+        having = {name: queue for name, queue in queues.items() if queue.idle is not None}
+        is_known = self._until is not None and now <= self._until + self.fresh
         found: dict[GangUid, IdleDevices] = {}
-        for uid, placement in placements.items() if asking and is_known else ():
-            queue = asking.get(placement.queue)
+        for uid, placement in placements.items() if having and is_known else ():
+            queue = having.get(placement.queue)
             idle = self._idle_of(queue, placement) if queue is not None else None
             if idle is not None:
                 before = self._idle.get(uid)

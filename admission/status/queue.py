@@ -51,13 +51,15 @@ class Tally:
     """The sums of queues' statuses: gangs by phase, and the least that waiting gangs need.
 
     contended: by queue, how many gangs wait for quota or devices, by the least that each needs. idle: by queue, gangs
-    whose devices are idle. touched: the queues whose sums may have changed since somebody has cleared it.
+    whose devices are idle. over_memory: those of whose devices more memory is in use than was asked for. touched: the
+    queues whose sums may have changed since somebody has cleared it.
     """
 
     phases: dict[QueueName, Counter[Phase]] = field(default_factory=dict)
     pending: dict[QueueName, Counter[MeterName]] = field(default_factory=dict)
     contended: dict[QueueName, Counter[frozenset[tuple[MeterName, int]]]] = field(default_factory=dict)
     idle: Counter[QueueName] = field(default_factory=Counter)
+    over_memory: Counter[QueueName] = field(default_factory=Counter)
     touched: set[QueueName] = field(default_factory=set)
 
     def add(self, report: GangReport, needed: Charge, times: int = 1) -> None:
@@ -67,6 +69,8 @@ class Tally:
         _count(self.pending.setdefault(report.queue, Counter()), needed, times)
         if report.idle is not None:
             _count(self.idle, {report.queue: 1}, times)
+        if report.memory is not None:
+            _count(self.over_memory, {report.queue: 1}, times)
         reason = report.hold.details.get("instead", report.hold.reason) if report.hold is not None else None
         if needed and reason in _CONTENDED:
             _count(self.contended.setdefault(report.queue, Counter()), {frozenset(needed.items()): 1}, times)
@@ -168,6 +172,7 @@ def _make(queues_: Iterable[QueueName], shared: _SharedInputs) -> dict[QueueName
             gangs=dict(shared.tally.phases.get(name, {})),
             starved=_starved(queue, shared),
             idle=shared.tally.idle[name],
+            over_memory=shared.tally.over_memory[name],
             max_wait=queue.max_wait,
         )
         for name, queue in sorted((name, inputs.snapshot.queues[name]) for name in queues_)

@@ -211,6 +211,7 @@ def _queue_metrics(reports: Sequence[QueueReport]) -> Iterator[Family]:
         metric_catalog.GANGS, (((one.name, phase), count) for one in reports for phase, count in one.gangs.items())
     )
     yield _gauge(metric_catalog.MAX_WAIT, (((one.name,), one.max_wait.total_seconds()) for one in reports))
+    yield _gauge(metric_catalog.OVER_MEMORY, (((one.name,), one.over_memory) for one in reports))
     yield _gauge(metric_catalog.IDLE, (((one.name,), one.idle) for one in reports))
     yield _gauge(metric_catalog.STARVED, (((one.name,), one.starved) for one in reports))
     yield _gauge(

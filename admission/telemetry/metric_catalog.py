@@ -212,6 +212,13 @@ IDLE = Metric(
     help="Gangs whose devices have been in less use than `spec.idle` of their queue allows.",
     labels=(_QUEUE,),
 )
+OVER_MEMORY = Metric(
+    name="muster_queue_gangs_over_memory",
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.LEADER,
+    help="Gangs of whose shared devices more memory was in use in the last recorded time than claims asked for.",
+    labels=(_QUEUE,),
+)
 AMOUNT = Metric(
     name="muster_queue_amount",
     type=MetricType.GAUGE,
@@ -389,7 +396,7 @@ RESIDENT = Metric(
 ALL = (
     *(REVIEWS, REFUSED, WORKERS, WORKERS_LOST, EXPIRY),
     *(READY, LEADING, EPOCH, CYCLES, ADMITTED, WAITS, DECISIONS, HELD, DEFECTS),
-    *(GANGS, WAITING_SINCE, MAX_WAIT, STARVED, IDLE, AMOUNT, BUDGET, BUDGET_END),
+    *(GANGS, WAITING_SINCE, MAX_WAIT, STARVED, IDLE, OVER_MEMORY, AMOUNT, BUDGET, BUDGET_END),
     *(BEHIND, UNPOSTED, LAG, PROTECTED, KUBERNETES_KNOWN, OUTSIDE, ALLOCATIONS, OMITTED, POLICIES),
     *(USAGE_OVERDUE, HEAD_TIME, HEAD_FAILURES, HEAD_NOT_PASSED, FOREIGN),
     *(STALENESS, OBJECTS, EVENTS, LISTS),

@@ -47,6 +47,7 @@ LEADING, CYCLED = 'muster_leading{pod="%s"}', 'muster_cycle_seconds_count{pod="%
 HEAD = 'muster_ledger_head_timestamp_seconds{place="%s"}'
 HELD = 'muster_gangs_held{reason="%s"}'
 STARVED, SINCE = 'muster_queue_gangs_starved{queue="%s"}', 'muster_queue_waiting_since_timestamp_seconds{queue="%s"}'
+OVER = 'muster_queue_gangs_over_memory{queue="%s"}'
 IDLE = 'muster_queue_gangs_idle{queue="%s"}'
 MAX_WAIT = 'muster_queue_max_wait_seconds{queue="%s"}'
 DAYS = {MAX_WAIT % queue: "86400x1500" for queue in ("vision", "speech")}
@@ -375,6 +376,13 @@ CASES = {
         labels={"queue": "vision"},
     ),
     "no gang is idle": Case(alert="MusterGangsIdle", series={IDLE % "vision": "1x2 0x20"}, at=10),
+    "gangs use more memory than was asked for": Case(
+        alert="MusterMemoryExceeded",
+        series={OVER % "vision": "1x20", OVER % "speech": "0x20"},
+        at=10,
+        says="1 gangs of queue vision have such devices.",
+        labels={"queue": "vision"},
+    ),
     "a queue waits for what is its own": Case(
         alert="MusterQueueStarved",
         series={STARVED % "vision": "3x200", STARVED % "speech": "0x200", SINCE % "vision": "0x200"},

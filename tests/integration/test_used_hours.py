@@ -10,7 +10,6 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -20,16 +19,13 @@ import pytest
 from admission.accounting import books, measurements
 from admission.accounting.books import Allocated, Book
 from admission.accounting.device_samples import Quantity, Samples
-from admission.api.device_use.idle import IdlePolicy
 from admission.api.kubernetes import devices
 from admission.api.kubernetes.devices import DeviceId, RequestDevice, Slice
-from admission.api.muster import queues
 from admission.api.muster.ledger_entries import Entry, Holding, Kind, MeasuredUsage, Seat
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.controller import usage_recorder
 from admission.controller.own_writes import OwnWrites
-from admission.controller.recent_use_reader import RecentUseReader
 from admission.controller.usage_recorder import RecorderSettings, UsageRecorder
 from admission.errors import LedgerCorruptError, RetryError
 from admission.ledger.audit.close_period import Order
@@ -42,7 +38,6 @@ from admission.prometheus import device_queries
 from admission.prometheus.api_client import ApiClient, Server
 from admission.prometheus.device_meter import PrometheusMeter
 from admission.status.device_uuids import DeviceUuids
-from admission.status.idle_gangs import IdleGangs
 from tests.integration import ledgers, prometheus
 from tests.integration.ledgers import AT, CLUSTER, GPU, ON_SQLITE, QUEUE, a_grant, minutes, rows
 from tests.integration.prometheus import Sample
@@ -170,11 +165,11 @@ def data(tmp_path: Path) -> Path:
 @contextmanager
 def answering(folder: Path, port: int) -> Iterator[None]:
     with prometheus.running(folder, {}, port=port) as url:
-        asyncio.run(_ready(url))
+        asyncio.run(ready(url))
         yield
 
 
-async def _ready(url: str) -> None:
+async def ready(url: str) -> None:
     async with asyncio.timeout(60), aiohttp.ClientSession() as session:
         while True:
             try:
@@ -340,81 +335,6 @@ class Known:
         self.left -= 1
         ends = range(int(start.timestamp()) + 60, int(end.timestamp()) + 1, 60)
         return {(driver, uuid): [(at, 7) for at in ends] for driver, uuids in devices.items() for uuid in uuids}
-
-
-class Unused(Known):
-    """A DeviceMeter of devices that do nothing."""
-
-    async def samples(
-        self, quantity: Quantity, devices: Mapping[str, Iterable[str]], start: datetime, end: datetime
-    ) -> Mapping[tuple[str, str], Samples]:
-        known = await super().samples(quantity, devices, start, end)
-        return {device: [(at, 0) for at, _ in samples] for device, samples in known.items()}
-
-
-class IdleWorld:
-    """Reads back what is recorded, for one queue that calls gangs idle which are below 5 % for some time."""
-
-    def __init__(self, ledger: SqlLedger, book: Book, *, after: str = "2h") -> None:
-        self.gangs = IdleGangs(measured=[NVIDIA], fresh=timedelta(minutes=70))
-        spec = {"idle": {"belowPercent": 5, "after": after}}
-        self.queues = {QUEUE: queues.decode({"metadata": {"name": QUEUE}, "spec": spec})}
-        self.book = book
-        self.view = FrozenView(Snapshot(queues=self.queues))
-        self.reader = RecentUseReader(
-            log=ledger,
-            view=self.view,
-            idle=self.gangs,
-            placements=lambda: self.book.placements,
-            interval=timedelta(hours=1),
-        )
-
-    async def found(self, now: datetime) -> dict[str, datetime]:
-        """Return since when gangs are idle, by name."""
-        await self.reader.read()
-        found = self.gangs.update(self.queues, self.book.placements, now)
-        return {self.book.placements[uid].gang: idle.since for uid, idle in found.items()}
-
-
-@ON_SQLITE
-async def test_an_idle_gang_is_known_from_the_books_and_a_dark_or_busy_one_never(url: str, data: Path) -> None:
-    await filled(url)
-    port = prometheus.free_port()
-    with prometheus.running(data, {}, port=port) as address:
-        await _ready(address)
-        async with SqlLedger.open(url, CLUSTER) as ledger:
-            world = IdleWorld(ledger, await ledger.load())
-            assert await world.found(minutes(65)) == {}
-            await record(url, a_meter(port), now=minutes(65))
-            assert await world.found(minutes(65)) == {}, "an hour is not two"
-            await record(url, a_meter(port), now=minutes(125))
-            assert await world.found(minutes(125)) == {"ml/idle": AT}
-
-            # Another leader reads the same from the books, without Prometheus.
-            successor = IdleWorld(ledger, await ledger.load())
-            assert await successor.found(minutes(126)) == {"ml/idle": AT}
-            # The hour after, of which Prometheus has nothing, is recorded as not measured.
-            await record(url, a_meter(port), now=minutes(185))
-            assert await world.found(minutes(185)) == {}
-            assert await successor.found(minutes(185)) == {}
-
-
-@ON_SQLITE
-async def test_a_queue_that_asks_later_or_for_longer_reads_further_back(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await filled(url)
-    async with SqlLedger.open(url, CLUSTER) as ledger:
-        book = await ledger.load()
-        for hour in range(1, 5):
-            await record(url, Unused(), now=minutes(60 * hour + 5))
-        world = IdleWorld(ledger, book, after="1h")
-        assert (await world.found(minutes(245)))["ml/idle"] == minutes(120), "as far as it has to be known"
-        world.queues[QUEUE] = replace(world.queues[QUEUE], idle=IdlePolicy(after=timedelta(hours=4)))
-        assert await world.found(minutes(245)) == {"ml/idle": AT, "ml/slice": AT}
-
-        monkeypatch.delattr(SqlLedger, "recorded")  # nothing new is recorded, so nothing is read
-        assert await world.found(minutes(246)) == {"ml/idle": AT, "ml/slice": AT}
 
 
 async def test_a_leader_goes_on_where_another_one_stopped_and_no_page_is_recorded_twice(

@@ -1,3 +1,3 @@
 """What queues say of gangs by what their devices do."""
 
-__all__ = ["idle"]
+__all__ = ["idle", "memory"]

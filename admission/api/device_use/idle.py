@@ -16,7 +16,7 @@ LONGEST = timedelta(days=7)
 
 
 class IdleAction(StrEnum):
-    """What follows once a gang is idle, beside that it is told."""
+    """What follows once a gang is idle, beside its condition and Event."""
 
     REPORT = "Report"
     """Nothing."""

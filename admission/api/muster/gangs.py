@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from admission.api.device_use import idle
+from admission.api.device_use import idle, memory
 from admission.api.device_use.idle import IdleDevices
+from admission.api.device_use.memory import MemoryExceeded
 from admission.api.kubernetes import meta
 from admission.api.kubernetes.devices import RequestDevice
 from admission.api.kubernetes.meta import Meta, Owner
@@ -169,6 +170,8 @@ class Gang:
     refused: tuple[RefusedPod, ...] = ()
     idle: IdleDevices | None = None
     """That it is idle, as its status says; the policy may be another one by now."""
+    memory: MemoryExceeded | None = None
+    """That more memory of its devices is in use than was asked for, as its status says."""
     recorded_hold: RecordedHold | None = field(default=None, compare=False)
     """The hold in its status. It follows from all else, so a Gang in which it alone differs has not changed."""
 
@@ -212,6 +215,8 @@ class GangReport:
     """None without a topology request."""
     idle: IdleDevices | None = None
     """None if its devices are in use, or if that is not known."""
+    memory: MemoryExceeded | None = None
+    """None if no more memory of its devices is in use than was asked for, or if that is not known."""
     start_estimate: datetime | None = None
     start_reason: str = ""
     """The reason for the estimate, or why there is none."""
@@ -294,6 +299,7 @@ def decode(obj: Json) -> Gang:
         next_try=status.time("nextTry"),
         refused=tuple(_decode_refused(status)),
         idle=idle.decode_status(status.child("idle"), QueueName(spec.text("queue"))) if "idle" in status else None,
+        memory=memory.decode_status(status.child("memory")) if "memory" in status else None,
         recorded_hold=_decode_hold(status.child("hold")) if "hold" in status else None,
     )
     reader.finish("Gang", result.meta.key)

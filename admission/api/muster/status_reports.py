@@ -69,7 +69,8 @@ class QueueReport:
     """Status of a Queue. references: of its conditions, whose type is the `detail` of each; tenants read them, too.
 
     starved: gangs that wait for quota or devices, and need no more than is left of its nominal quota. idle: gangs whose
-    devices are idle. max_wait: its spec.maxWait. None of them is written into the Queue's status.
+    devices are idle. over_memory: gangs of whose devices more memory is in use than was asked for. max_wait: its
+    spec.maxWait. None of them is written into the Queue's status.
     """
 
     name: QueueName
@@ -81,6 +82,7 @@ class QueueReport:
     gangs: Mapping[Phase, int] = field(default_factory=dict)
     starved: int = 0
     idle: int = 0
+    over_memory: int = 0
     max_wait: timedelta = timedelta(hours=24)
     summary: QueueSummary = field(default_factory=QueueSummary)
 

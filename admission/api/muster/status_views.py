@@ -48,6 +48,7 @@ def gang(obj: Json) -> GangReport:
         later=status.texts("later"),
         topology=_topology(status.child("topology")) if "topology" in status else None,
         idle=decoded.idle,
+        memory=decoded.memory,
         evictions=decoded.evictions,
         evicted=decoded.evicted,
         answered=decoded.answered,

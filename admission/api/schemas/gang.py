@@ -2,10 +2,11 @@
 
 from enum import StrEnum
 
+from admission.api.device_use.idle import IdleAction
 from admission.api.muster.gang_requests import Action
 from admission.api.muster.gangs import Phase
 from admission.api.muster.queues import PlacementMode
-from admission.api.schemas import fields, idle, kubernetes, references
+from admission.api.schemas import fields, kubernetes, references
 from admission.api.schemas.fields import Schema
 from admission.api.values.reasons import EvictionReason, HoldReason
 
@@ -241,7 +242,8 @@ def _status() -> Schema:
             "placementReferences": references.schema("placementReason"),
             **_warnings(),
             "topology": _domain_report(),
-            "idle": idle.status(),
+            "idle": _idle(),
+            "memory": _memory(),
             **_taken_back(),
             **_times(),
         },
@@ -383,6 +385,35 @@ def _evicted() -> Schema:
             "references": references.schema("message"),
         },
         required=("reason", "message", "at"),
+    )
+
+
+def _idle() -> Schema:
+    return fields.record(
+        "That its devices are idle, by spec.idle of its queue. Absent if they are not, or if that is not known.",
+        {
+            "since": fields.time("Since when they have been in so little use."),
+            "belowPercent": fields.integer("In use for less than so many percent of the time.", minimum=1),
+            "after": fields.text("For how long the queue allows that.", maxLength=32),
+            "action": fields.choice("What else follows.", *IdleAction),
+        },
+        required=("since",),
+    )
+
+
+def _memory() -> Schema:
+    return fields.record(
+        """That more memory of a device of the gang was in use in the last recorded time than its claims asked for.
+        Absent if it was not, or if that is not known.""",
+        {
+            "claim": fields.text("The claim of the gang that has the device.", maxLength=253),
+            "sharers": fields.integer("How many claims had it.", minimum=1),
+            "asked": fields.amount_seen("What they asked for together, in bytes."),
+            "peak": fields.amount_seen("The most that was in use at once, in bytes."),
+            "start": fields.time("When that time began."),
+            "end": fields.time("When it ended."),
+        },
+        required=("claim", "asked", "peak", "start", "end"),
     )
 
 

@@ -16,7 +16,7 @@ from admission.api.muster.queues import (
     UnmeteredClasses,
     WithinQueue,
 )
-from admission.api.schemas import fields, idle, kubernetes, node_provision, preferences, queue_status
+from admission.api.schemas import fields, kubernetes, queue_options, queue_status
 from admission.api.schemas.fields import Schema
 from admission.api.values import time_zones
 
@@ -126,7 +126,7 @@ def _quota_fields() -> dict[str, Schema]:
             keys=("meter",),
         ),
         "budgets": _budgets(),
-        "preferences": preferences.preferences(),
+        "preferences": queue_options.preferences(),
         "unmeteredClasses": fields.choice(
             """What happens to claims for a device class that no Meter counts. Refuse denies their pods at the door and
             names the class; Allow lets them use it for nothing. Default: Refuse.""",
@@ -190,8 +190,8 @@ def _start_fields() -> dict[str, Schema]:
             that waits for longer, which goes on waiting. Default: 24h.""",
             default="24h",
         ),
-        "idle": idle.policy(),
-        "provisioning": node_provision.block(),
+        "idle": queue_options.idle(),
+        "provisioning": queue_options.provisioning(),
         "placement": fields.choice(
             """Who picks the devices. Auto: Allocate where kube-scheduler is kept off the devices, else Pin. Allocate:
             Muster, for the whole gang at once. Pin: Muster picks the nodes, kube-scheduler the devices there. Count:

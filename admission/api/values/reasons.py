@@ -86,6 +86,7 @@ class EventReason(StrEnum):
     EVICTED = "Evicted"
     REPLANNED = "PlacedAnew"
     GANG_IDLE = "GangIdle"
+    MEMORY_EXCEEDED = "MemoryExceeded"
     REQUEST_ANSWERED = "RequestAnswered"
     WRITE_FAILED = "WriteFailed"
     DEVICES_PROTECTED = "DevicesProtected"

@@ -5,6 +5,7 @@ from typing import Any
 
 from admission.api import suggestions
 from admission.api.device_use.idle import IdleDevices
+from admission.api.device_use.memory import MemoryExceeded
 from admission.api.muster import gang_references, status_views
 from admission.api.muster.gang_requests import AnsweredRequest
 from admission.api.muster.gangs import GangReport, Phase
@@ -91,6 +92,7 @@ def as_json(report: GangReport) -> dict[str, Any]:
         "plan": terminal.plan(report.plan),
         "charges": terminal.amounts(report.charges),
         "idle": _idle(report.idle),
+        "memory": _memory(report.memory),
         "evictions": report.evictions,
         "evicted": terminal.evicted(report.evicted),
         "request": _request(report.answered),
@@ -123,6 +125,17 @@ def _idle(idle: IdleDevices | None) -> dict[str, Any] | None:
     if idle is None:
         return None
     return {"since": terminal.moment(idle.since), "message": idle.message}
+
+
+def _memory(memory: MemoryExceeded | None) -> dict[str, Any] | None:
+    if memory is None:
+        return None
+    return {
+        "claim": memory.claim,
+        "askedBytes": str(memory.asked),
+        "peakBytes": str(memory.peak),
+        "message": memory.message,
+    }
 
 
 def _request(answered: AnsweredRequest | None) -> dict[str, Any] | None:

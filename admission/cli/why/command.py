@@ -102,7 +102,7 @@ def outside(found: PodGang, held: Sequence[str] = ()) -> str:
 def show(gang: GangReport, *, now: datetime) -> None:
     """Print one gang's state."""
     terminal.say(_headline(gang, now))
-    for line in _told(gang):
+    for line in _also_said(gang):
         terminal.say(line)
     if gang.hold is not None:
         terminal.say(f"{gang.hold.reason}: {gang.hold.message}.")
@@ -115,12 +115,14 @@ def show(gang: GangReport, *, now: datetime) -> None:
         terminal.say(f"Charged to queue {gang.queue}: {terminal.charge(gang.charges)}.")
 
 
-def _told(gang: GangReport) -> Iterator[str]:
+def _also_said(gang: GangReport) -> Iterator[str]:
     """Yield what is said of a gang, whether or not it waits."""
     if gang.evicted is not None:
         yield f"It was taken back ({gang.evicted.reason}): {gang.evicted.message}."
     if gang.idle is not None:
         yield f"It is idle: {gang.idle.message}."
+    if gang.memory is not None:
+        yield f"Memory: {gang.memory.message}."
     if gang.answered is not None:
         yield f"Last request: {gang_reports.request(gang.answered)}."
     if gang.topology is not None:

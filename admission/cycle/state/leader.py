@@ -8,6 +8,7 @@ the loop that runs the cycles.
 from dataclasses import dataclass, field
 
 from admission import ports
+from admission.accounting.memory_use import MemoryUse
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.meta import EPOCH
 from admission.api.muster.ledger_entries import Placement
@@ -139,6 +140,8 @@ class Leader:
     """The devices of allocated claims; None if they are not exported."""
     idle: IdleGangs = field(default_factory=IdleGangs)
     """Which gangs leave their devices idle."""
+    memory: MemoryUse = field(default_factory=MemoryUse)
+    """Which gangs use more memory than was asked for."""
     later_waves: LaterWaves = field(default_factory=LaterWaves)
     """Why pods that workloads make later never fit."""
     node_needs: NodesNeededState = field(default_factory=NodesNeededState)

@@ -1,11 +1,13 @@
 """The report of a cycle: every status that changed, Events on pods and queues, and the result."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from admission.accounting.memory_use import MemoryUse
+from admission.api.device_use.memory import MemoryExceeded
 from admission.api.muster.gangs import GangReport
 from admission.api.muster.ledger_entries import Placement
 from admission.api.muster.status_reports import ConditionReport, QueueReport
@@ -75,6 +77,7 @@ class CycleReport:
     outside: OutsideQueues
     allocations: DeviceAllocations | None
     idle: IdleGangs
+    memory: MemoryUse
     later_waves: LaterWaves
     node_needs: NodesNeededState
     shapes: ShapeStatus
@@ -99,8 +102,8 @@ class CycleReport:
             tasks.create_task(_each(self.reports.conditions, conditions), name="report meters")
             held = events.gangs_held(self.reports, statuses.groups, statuses.due_holds(sure, inputs.clock))
             tasks.create_task(held, name="report holds")
-            idle = events.gangs_idle(self.reports, statuses.groups, gangs)
-            tasks.create_task(idle, name="report idle gangs")
+            use = events.device_use(self.reports, statuses.groups, gangs)
+            tasks.create_task(use, name="report what devices do")
             tasks.create_task(self._report_placement(inputs, granted), name="report placing")
         unposted = self.mirror.unposted
         has_more = self._has_more(inputs, granted, decided)
@@ -148,12 +151,20 @@ class CycleReport:
             shapes=self.shapes.conditions(inputs.snapshot),
             needed=self.node_needs.needed,
             records_use=self.idle.records,
+            over_memory=self._over_memory(inputs),
             idle=self.idle.reported(inputs.by_uid, inputs.tree.queues),
             scheduler=inputs.profile,
             now=inputs.clock,
         )
         gangs = self.statuses.make_gangs(inputs.by_uid, decided, basis, self.log.defects)
         return gangs, self.statuses.make_queues(basis), gang.conditions(basis)
+
+    def _over_memory(self, inputs: CycleInputs) -> Mapping[GangUid, MemoryExceeded]:
+        """Return the gangs over their memory; before anything was read, those that their status names."""
+        if self.memory.is_known or not self.idle.records:
+            return self.memory.exceeding(inputs.now - self.idle.fresh)
+        records = ((uid, group.record) for uid, group in inputs.by_uid.items())
+        return {uid: record.memory for uid, record in records if record is not None and record.memory is not None}
 
     def _allocations(self, inputs: CycleInputs) -> AllocationsByClaim:
         if self.allocations is None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from admission.api.device_use.idle import IdleDevices
+from admission.api.device_use.memory import MemoryExceeded
 from admission.api.kubernetes.meta import Condition, ConditionStatus, Owner
 from admission.api.muster import gang_references, queue_references
 from admission.api.muster.gang_requests import AnsweredRequest
@@ -84,6 +85,7 @@ def gang_status(report: GangReport, before: Json, *, now: datetime) -> dict[str,
         "later": [cut(text, LONGEST_REASON) for text in report.later] or None,
         "topology": _topology(report.topology) if report.topology is not None else None,
         "idle": _idle(report.idle),
+        "memory": _memory(report.memory),
         "evictions": report.evictions,
         "evicted": _evicted(report.evicted),
         "request": _answered(report.answered),
@@ -163,6 +165,19 @@ def _idle(idle: IdleDevices | None) -> dict[str, Any] | None:
         "belowPercent": policy.below_percent,
         "after": durations.render(policy.after),
         "action": str(policy.action),
+    }
+
+
+def _memory(memory: MemoryExceeded | None) -> dict[str, Any] | None:
+    if memory is None:
+        return None
+    return {
+        "claim": memory.claim,
+        "sharers": memory.sharers,
+        "asked": str(memory.asked),
+        "peak": str(memory.peak),
+        "start": time(memory.start),
+        "end": time(memory.end),
     }
 
 
@@ -301,6 +316,7 @@ def _gang_conditions(report: GangReport) -> tuple[Condition, ...]:
         "Finished": (ended, str(phase), "its pods have ended" if ended else "it has not ended"),
         **({"NeverFits": (True, *why)} if report.never_fits else {}),
         **({"Idle": (True, "DevicesIdle", report.idle.message)} if report.idle is not None else {}),
+        **({"MemoryExceeded": (True, "MoreThanAsked", report.memory.message)} if report.memory is not None else {}),
     }
     return tuple(
         Condition(

@@ -29,7 +29,7 @@ def decode(idle: dict[str, Any]) -> IdlePolicy | None:
 
 
 @pytest.mark.parametrize(("idle", "field", "words"), REFUSED.values(), ids=REFUSED)
-def test_what_is_wrong_is_named_with_its_field_and_what_helps(idle: dict[str, Any], field: str, words: str) -> None:
+def test_what_is_wrong_with_idle_is_named_with_its_field(idle: dict[str, Any], field: str, words: str) -> None:
     with pytest.raises(MalformedObjectError) as caught:
         decode(idle)
 
@@ -38,7 +38,7 @@ def test_what_is_wrong_is_named_with_its_field_and_what_helps(idle: dict[str, An
     assert words in problem.message
 
 
-def test_it_is_off_by_default_and_has_defaults_where_it_is_not() -> None:
+def test_no_gang_is_idle_unless_its_queue_says_when_for_which_there_are_defaults() -> None:
     assert queues.decode({"metadata": {"name": "q"}, "spec": {}}).idle is None
     assert decode({}) == IdlePolicy(below_percent=5, after=timedelta(hours=2), action=IdleAction.REPORT)
     assert decode({"belowPercent": 1, "after": "168h", "action": "Evict"}) == IdlePolicy(

@@ -14,7 +14,7 @@ from admission.cycle.state.leader import Leader
 from admission.simulation import in_memory
 from admission.status.idle_gangs import IdleGangs
 from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster
-from tests.unit.cycle.fences import a_leader, report
+from tests.unit.cycle.fences import Cluster, a_leader, report
 from tests.unit.cycle.jobs import Jobs, Play
 from tests.unit.cycle.test_limits import Town
 
@@ -27,7 +27,7 @@ def a_town(action: IdleAction = IdleAction.REPORT, **queue: Any) -> ClusterBuild
     return a_cluster().node("a", gpus=4).queue("q", gpus=4, idle=idle, **queue).job("train", queue="q", pods=2)
 
 
-def leading(cluster: Town, ledger: in_memory.Ledger, *, records: bool = True) -> Leader:
+def leading(cluster: Cluster, ledger: in_memory.Ledger, *, records: bool = True) -> Leader:
     idle = IdleGangs(records=records, measured=[CLASS], fresh=HOUR + LATE)
     return a_leader(cluster, ledger, idle=idle)
 
@@ -60,7 +60,7 @@ async def record(
                         used_microseconds=seconds * len(holding.devices) * share * 10_000,
                     )
 
-    await leader.idle.read(rows(), until, placements, anew=True)
+    await leader.idle.read(rows(), until, placements, replaces=True)
 
 
 async def running(builder: ClusterBuilder) -> tuple[Town, in_memory.Ledger, Leader]:
@@ -104,9 +104,9 @@ async def test_an_idle_gang_is_told_once_and_runs_on() -> None:
 async def test_a_gang_is_not_idle_in_use_or_for_less_time_or_where_too_much_is_missing_or_old() -> None:
     _, _, leader = await running(a_town())
     now = NOON + 3 * HOUR
-    for how in ({"percent": 5}, {"hours": 1}, {"seconds": 3420}, {"seconds": 0}):
-        await record(leader, now, **how)
-        assert report(await cycle.run(leader, now)).idle is None, how
+    for percent, hours, seconds in ((5, 3, 3600), (0, 1, 3600), (0, 3, 3420), (0, 3, 0)):
+        await record(leader, now, percent=percent, hours=hours, seconds=seconds)
+        assert report(await cycle.run(leader, now)).idle is None, (percent, hours, seconds)
     await record(leader, now, percent=4, seconds=3590)
     assert report(await cycle.run(leader, now)).idle is not None
 

@@ -65,6 +65,7 @@ DECISIONS: dict[str, dict[str, str]] = {
         "Evicted": "taken_after_the_first_gate",
         "PlacedAnew": "taken_meanwhile",
         "GangIdle": OWN,
+        "MemoryExceeded": OWN,
         "RequestAnswered": OWN,
         "WriteFailed": OWN,
         "DevicesProtected": OWN,

@@ -1,0 +1,147 @@
+"""Gangs that are idle, and that use more memory than was asked for, by what is recorded beside the books."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from admission.accounting.books import Book
+from admission.accounting.device_samples import Quantity, Samples
+from admission.accounting.memory_use import MemoryUse
+from admission.api.device_use.idle import IdlePolicy
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.claims import Claim
+from admission.api.muster import queues
+from admission.api.snapshot import Snapshot
+from admission.controller.recent_use_reader import RecentUseReader
+from admission.ledger.sql_ledger import SqlLedger
+from admission.ports import FrozenView
+from admission.status.idle_gangs import IdleGangs
+from tests.integration import prometheus, test_used_hours as used_hours
+from tests.integration.ledgers import AT, CLUSTER, ON_SQLITE, QUEUE, minutes
+from tests.integration.test_used_hours import MIB, NVIDIA, Known, a_meter, filled, record
+
+pytestmark = pytest.mark.timeout(240, func_only=True)
+
+
+def samples_in(folder: Path) -> Path:
+    prometheus.write_blocks(folder, list(used_hours.samples()))
+    return folder
+
+
+class Unused(Known):
+    """A DeviceMeter of devices that do nothing."""
+
+    async def samples(
+        self, quantity: Quantity, devices: Mapping[str, Iterable[str]], start: datetime, end: datetime
+    ) -> Mapping[tuple[str, str], Samples]:
+        known = await super().samples(quantity, devices, start, end)
+        return {device: [(at, 0) for at, _ in samples] for device, samples in known.items()}
+
+
+def a_claim(gang: str, amount: str) -> Claim:
+    names = {"busy": ["gpu-0", "gpu-1"], "next": ["gpu-0"]}[gang]
+    results = [
+        {"request": "r", "driver": NVIDIA, "pool": "node-a", "device": name, "consumedCapacity": {"memory": amount}}
+        for name in names
+    ]
+    meta = {"name": gang, "namespace": "ml", "uid": f"{gang}-claim"}
+    return claims.decode({"metadata": meta, "spec": {}, "status": {"allocation": {"devices": {"results": results}}}})
+
+
+MEMORY: dict[str, tuple[dict[str, str], dict[str, tuple[int, int, int]]]] = {
+    "one of them used more than both asked for": ({"busy": "1Gi", "next": "1Gi"}, {"busy": (2, 2048, 4096)}),
+    "no more than both asked for": ({"busy": "2Gi", "next": "2Gi"}, {}),
+    "of one it is not known what it asked for": ({"busy": "1Gi"}, {}),
+    "nobody shares a device": ({}, {}),
+}
+
+
+@ON_SQLITE
+@pytest.mark.parametrize(("asked", "found"), MEMORY.values(), ids=MEMORY)
+async def test_what_claims_asked_for_is_compared_with_the_memory_in_use(
+    url: str, tmp_path: Path, asked: dict[str, str], found: dict[str, tuple[int, int, int]]
+) -> None:
+    await filled(url)
+    port = prometheus.free_port()
+    with prometheus.running(samples_in(tmp_path), {}, port=port) as address:
+        await used_hours.ready(address)
+        await record(url, a_meter(port), now=minutes(65))
+    async with SqlLedger.open(url, CLUSTER) as ledger:
+        world = IdleWorld(ledger, await ledger.load(), asked=asked)
+        await world.reader.read()
+        over = world.memory.exceeding(minutes(60))
+        assert {uid: (one.sharers, one.asked // MIB, one.peak // MIB) for uid, one in over.items()} == found
+
+
+class IdleWorld:
+    """Reads back what is recorded, for one queue that calls gangs idle which are below 5 % for some time."""
+
+    def __init__(
+        self, ledger: SqlLedger, book: Book, *, after: str = "2h", asked: Mapping[str, str] | None = None
+    ) -> None:
+        """asked: by gang, the memory that its claim asked for of gpu-0 and gpu-1, of gangs that have these."""
+        self.gangs = IdleGangs(measured=[NVIDIA], fresh=timedelta(minutes=70))
+        spec = {"idle": {"belowPercent": 5, "after": after}}
+        self.queues = {QUEUE: queues.decode({"metadata": {"name": QUEUE}, "spec": spec})}
+        self.book = book
+        claims = {gang: a_claim(gang, amount) for gang, amount in (asked or {}).items()}
+        self.view = FrozenView(Snapshot(queues=self.queues, claims=claims))
+        self.memory = MemoryUse()
+        self.reader = RecentUseReader(
+            log=ledger,
+            view=self.view,
+            idle=self.gangs,
+            memory=self.memory,
+            placements=lambda: self.book.placements,
+            interval=timedelta(hours=1),
+        )
+
+    async def found(self, now: datetime) -> dict[str, datetime]:
+        """Return since when gangs are idle, by name."""
+        await self.reader.read()
+        found = self.gangs.update(self.queues, self.book.placements, now)
+        return {self.book.placements[uid].gang: idle.since for uid, idle in found.items()}
+
+
+@ON_SQLITE
+async def test_an_idle_gang_is_known_from_the_books_and_a_dark_or_busy_one_never(url: str, tmp_path: Path) -> None:
+    await filled(url)
+    port = prometheus.free_port()
+    with prometheus.running(samples_in(tmp_path), {}, port=port) as address:
+        await used_hours.ready(address)
+        async with SqlLedger.open(url, CLUSTER) as ledger:
+            world = IdleWorld(ledger, await ledger.load())
+            assert await world.found(minutes(65)) == {}
+            await record(url, a_meter(port), now=minutes(65))
+            assert await world.found(minutes(65)) == {}, "an hour is not two"
+            await record(url, a_meter(port), now=minutes(125))
+            assert await world.found(minutes(125)) == {"ml/idle": AT}
+
+            # Another leader reads the same from the books, without Prometheus.
+            successor = IdleWorld(ledger, await ledger.load())
+            assert await successor.found(minutes(126)) == {"ml/idle": AT}
+            # The hour after, of which Prometheus has nothing, is recorded as not measured.
+            await record(url, a_meter(port), now=minutes(185))
+            assert await world.found(minutes(185)) == {}
+            assert await successor.found(minutes(185)) == {}
+
+
+@ON_SQLITE
+async def test_a_queue_that_asks_later_or_for_longer_reads_further_back(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await filled(url)
+    async with SqlLedger.open(url, CLUSTER) as ledger:
+        book = await ledger.load()
+        for hour in range(1, 5):
+            await record(url, Unused(), now=minutes(60 * hour + 5))
+        world = IdleWorld(ledger, book, after="1h")
+        assert (await world.found(minutes(245)))["ml/idle"] == minutes(120), "as far as it has to be known"
+        world.queues[QUEUE] = replace(world.queues[QUEUE], idle=IdlePolicy(after=timedelta(hours=4)))
+        assert await world.found(minutes(245)) == {"ml/idle": AT, "ml/slice": AT}
+
+        monkeypatch.delattr(SqlLedger, "recorded")  # nothing new is recorded, so nothing is read
+        assert await world.found(minutes(246)) == {"ml/idle": AT, "ml/slice": AT}
