@@ -108,7 +108,7 @@ class UsageRecorder:
     def _until_due(self) -> float:
         """Return the seconds until the next time is due, at least those of a short pause; of one that fails, a look."""
         left = (self._due - self._clock()).total_seconds() if self._due is not None else 0
-        return max(NEXT_SECONDS, left) if left > 0 else LOOK_SECONDS
+        return max(NEXT_SECONDS, left if left > 0 else min(LOOK_SECONDS, self._settings.interval))
 
     async def _read_back(self) -> None:
         if self._recent is not None and self._is_current():

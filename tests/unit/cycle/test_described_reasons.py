@@ -11,6 +11,8 @@ from datetime import timedelta
 
 import pytest
 
+from admission.api.device_use.idle import IdleDevices, IdlePolicy
+from admission.api.device_use.memory import MemoryExceeded
 from admission.api.muster.gang_requests import Action, GangRequest
 from admission.api.muster.gangs import GangReport, Phase
 from admission.api.muster.queues import PlacementMode
@@ -73,6 +75,13 @@ def held(group: Group, reason: HoldReason | DenyReason) -> GangReport:
         phase=Phase.PENDING,
         hold=hold,
     )
+
+
+def using(group: Group) -> GangReport:
+    """Return the status of a gang whose devices are idle, with more memory in use than it asked for."""
+    memory = MemoryExceeded(claim="c", sharers=1, asked=2**30, peak=2**31, start=NOON, end=NOON)
+    idle = IdleDevices(since=NOON, queue=QueueName("q"), policy=IdlePolicy())
+    return replace(held(group, HoldReason.DEVICES_BUSY), phase=Phase.RUNNING, hold=None, idle=idle, memory=memory)
 
 
 def kinds(notices: list[Notice]) -> Counter[str]:
@@ -173,6 +182,12 @@ EMITTED: dict[tuple[EventReason, EventType, str], Emit] = {
     ),
     (EventReason.REQUEST_ANSWERED, EventType.WARNING, WHY): lambda cluster, group: events.request_answered(
         cluster, group, _answer(is_granted=False)
+    ),
+    (EventReason.GANG_IDLE, EventType.WARNING, "and nothing follows from it"): lambda cluster, group: events.device_use(
+        cluster, {group.uid: group}, [using(group)]
+    ),
+    (EventReason.MEMORY_EXCEEDED, EventType.WARNING, "asked for 1024 MiB of it"): lambda cluster, group: (
+        events.device_use(cluster, {group.uid: group}, [using(group)])
     ),
     (EventReason.WRITE_FAILED, EventType.WARNING, "it is tried again"): lambda cluster, group: events.pod_failed(
         cluster, group.pods[0], RetryError(WHY)
