@@ -23,7 +23,7 @@ class DeviceAllocation(NamedTuple):
     node: that has the device, or else that of the pod. device_class: of the request. uuid: the identifying attribute.
     pod: `name` of the only pod that uses the claim; empty for several. gang: its name, in the claim's namespace.
     workload: `Kind/name` of what makes the gang's pods. queue_path: the queue with those above it, from the root:
-    `research/vision`.
+    `research/vision`. user: who created the workload, as the webhook recorded it.
     """
 
     driver: str
@@ -39,6 +39,7 @@ class DeviceAllocation(NamedTuple):
     workload: str
     queue: str
     queue_path: str
+    user: str
 
 
 AllocationsByClaim = Mapping[str, tuple[DeviceAllocation, ...]]
@@ -164,6 +165,7 @@ class DeviceAllocations:
                 workload=f"{workload.kind}/{workload.name}" if workload is not None else "",
                 queue=queue,
                 queue_path=self._paths.get(queue, queue),
+                user=placement.user if placement is not None else "",
             )
             found[row] = None
         return tuple(found)

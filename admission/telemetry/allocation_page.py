@@ -1,6 +1,6 @@
 """The text that exports allocated devices, one line for each, kept from one scrape to the next.
 
-The library makes 40,000 samples with 13 labels into text in most of a second, while nothing else runs. Most lines are
+The library makes 40,000 samples with 14 labels into text in most of a second, while nothing else runs. Most lines are
 what they were at the last scrape, so here only those of claims that changed are made again.
 """
 

@@ -330,6 +330,7 @@ ALLOCATIONS = Metric(
         ("workload", "`Kind/name` of what makes the gang's pods"),
         ("queue", "that pays for it; empty outside queues"),
         ("queue_path", "the queue and those above it, from the root: `research/vision`"),
+        ("user", "who created the workload, as the webhook recorded it; empty where that is not known"),
     ),
 )
 OMITTED = Metric(

@@ -93,7 +93,7 @@ def full() -> Metrics:
             conditions=(policy,),
             protected=protected,
             outside={"gpu.example.com": 1},
-            allocations={"a/c": (DeviceAllocation(*"dpgnruacxwvqt"),)},
+            allocations={"a/c": (DeviceAllocation(*"dpgnruacxwvqts"),)},
             granted=(GangUid("u"),),
             decisions=(admitted,),
             defects=defects,

@@ -29,6 +29,7 @@ def allocated(uuid: str, gang: str = "train", *, claim: str = "", **labels: str)
         "gang": gang,
         "queue": "vision",
         "queue_path": "research/vision",
+        "user": "zoe",
         "instance": "muster-0",
     }
     return _series("muster_device_allocation_info", known | labels)
@@ -109,6 +110,16 @@ CASES = {
             '{__name__="muster:allocation_active:ratio", gang="train", queue_path="research/vision"}': 0.4,
             '{__name__="muster:allocation_memory_used:bytes", gang="train", queue_path="research/vision"}': 2097152,
             '{__name__="muster:allocation_power:watts", gang="train", queue_path="research/vision"}': 310,
+        },
+    ),
+    "what devices do is known by user": Case(
+        series=TWO | BUSY | {allocated("GPU-3", "other", user="ann"): "1x20"},
+        asked='sum by (__name__, user) ({__name__=~"muster:user_devices_.*"})',
+        found={
+            '{__name__="muster:user_devices_allocated:count", user="zoe"}': 2,
+            '{__name__="muster:user_devices_allocated:count", user="ann"}': 1,
+            '{__name__="muster:user_devices_measured:count", user="zoe"}': 2,
+            '{__name__="muster:user_devices_active:sum", user="zoe"}': 0.75,
         },
     ),
     "the engine goes before the utilization": Case(

@@ -33,6 +33,7 @@ WHOLE = DeviceAllocation(
     workload="Job/train",
     queue="vision",
     queue_path="research/vision",
+    user="zoe",
 )
 
 
@@ -77,6 +78,7 @@ def a_placement(*, holds: str = "uid-c", queue: str = "vision", pod: str = "p") 
         gang="ml/train",
         queue=QueueName(queue),
         reserved_at=EPOCH,
+        user="zoe",
         seats={seat.pod_uid: seat},
         holdings={holding.claim_uid: holding},
     )
@@ -106,7 +108,7 @@ def a_snapshot(*objects: Claim | Pod | Slice) -> Snapshot:
     )
 
 
-OUTSIDE = WHOLE._replace(gang="", workload="", queue="", queue_path="")
+OUTSIDE = WHOLE._replace(gang="", workload="", queue="", queue_path="", user="")
 CASES: dict[str, tuple[Snapshot, dict[GangUid, Placement], tuple[DeviceAllocation, ...]]] = {
     "all that is known": (a_snapshot(a_slice(), a_claim("p"), a_pod("p")), PLACED, (WHOLE,)),
     "two devices of a claim": (
