@@ -24,7 +24,19 @@ from admission.dashboard.auth.rbac import CachedReviewer
 from admission.dashboard.auth.session import Sessions
 from admission.dashboard.gang_listings import GangListings
 from admission.dashboard.jinja_environment import Templates
-from admission.dashboard.ledger_queries import Extent, Grouping, Line, Statement, Step, Transaction, Use, Window
+from admission.dashboard.ledger_queries import (
+    DoneBy,
+    Extent,
+    Grouping,
+    Line,
+    Statement,
+    Step,
+    Transaction,
+    Use,
+    UsedHours,
+    UsedReport,
+    Window,
+)
 from admission.dashboard.request_context import AppContext
 from admission.dashboard.server import Listening
 from admission.dashboard.view_model import ClusterViews
@@ -37,8 +49,9 @@ from admission.kube.listing_reader import ListingReader
 from admission.kube.webhook_config.access_review import AccessReviewer
 from admission.ledger.audit.point_in_time import BookHistory
 from admission.ledger.journal import base, read
-from admission.ledger.reports import time_series, transaction_search, usage_report, waiting_series
+from admission.ledger.reports import time_series, transaction_search, usage_report, utilization, waiting_series
 from admission.ledger.reports.statement import StatementLine
+from admission.ledger.reports.utilization import Utilization
 from admission.ledger.sql_ledger import SqlLedger
 from admission.settings import Dashboard, Settings
 
@@ -146,6 +159,39 @@ class Ledger:
             )
         return Use(periods=[Window(*period) for period in found.periods], amounts=found.amounts)
 
+    async def used(self, by: DoneBy, window: Window, queue: str, *, most: int, most_empty: int) -> UsedReport:
+        """Return what devices did: the groups with most allocated hours, and the gangs with most idle ones."""
+        async with self._connection() as connection:
+            groups, total = await self._done(connection, usage_report.Key(by.value), window, queue)
+            gangs = groups
+            if most_empty and by is not DoneBy.GANG:
+                gangs, _ = await self._done(connection, usage_report.Key.GANG, window, queue)
+        groups.sort(key=lambda group: (-group.allocated, group.name))
+        empty = sorted((gang for gang in gangs if gang.idle), key=lambda gang: (-(gang.idle or 0), gang.name))
+        return UsedReport(
+            groups=groups[:most], left_out=max(0, len(groups) - most), emptiest=empty[:most_empty], total=total
+        )
+
+    async def _done(
+        self, connection: AsyncConnection, key: usage_report.Key, window: Window, queue: str
+    ) -> tuple[list[UsedHours], UsedHours]:
+        """Return what the devices of each group did, of one queue or of all, and of all groups together."""
+        keys = list(dict.fromkeys((usage_report.Key.QUEUE, key)))
+        whole = base.Window(*(at.replace(microsecond=0) for at in window))
+        found = await usage_report.report(connection, [self._cluster], keys, whole, _no_progress)
+        measured = await utilization.measured(connection, [self._cluster], keys, whole)
+        allocated, did = dict[str, int](), dict[str, Utilization]()
+        for group, use in found.rows.items():
+            if not queue or group[0] == queue:
+                allocated[group[-1]] = allocated.get(group[-1], 0) + use.devices
+                did.setdefault(group[-1], Utilization()).join(measured.of(group))
+        total = Utilization()
+        for one in did.values():
+            total.join(one)
+        return [_used(name, allocated[name], one) for name, one in did.items()], _used(
+            "", sum(allocated.values()), total
+        )
+
     async def at(self, moment: datetime) -> Book:
         """Return the books as they stood at a moment."""
         async with self._connection() as connection:
@@ -160,6 +206,21 @@ class Ledger:
     async def _connection(self) -> AsyncIterator[AsyncConnection]:
         async with self._ledger().snapshot() as connection:
             yield connection
+
+
+def _used(name: str, allocated: int, did: Utilization) -> UsedHours:
+    return UsedHours(
+        name=name,
+        allocated=allocated,
+        measured=did.measured,
+        used=did.used,
+        idle=did.idle,
+        memory_peak=did.memory_peak,
+    )
+
+
+def _no_progress(_done: int, _of: int) -> None:
+    """Ignore the progress."""
 
 
 def _line(line: StatementLine) -> Line:

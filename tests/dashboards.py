@@ -24,6 +24,7 @@ from admission.dashboard.auth.session import Sessions
 from admission.dashboard.gang_listings import GangListings
 from admission.dashboard.jinja_environment import Templates
 from admission.dashboard.ledger_queries import (
+    DoneBy,
     Extent,
     GangSearch,
     Grouping,
@@ -32,6 +33,8 @@ from admission.dashboard.ledger_queries import (
     Step,
     Transaction,
     Use,
+    UsedHours,
+    UsedReport,
     Window,
 )
 from admission.dashboard.ports import Ledger
@@ -407,6 +410,25 @@ class Books:
 
     async def waiting(self, window: Window, step: Step, queue: str) -> Use:  # noqa: ARG002 - a port
         return Use(periods=[window], amounts={"research": [10_800]})
+
+    async def used(self, by: DoneBy, window: Window, queue: str, *, most: int, most_empty: int) -> UsedReport:  # noqa: ARG002 - a port
+        hour = 3600
+        groups = [
+            UsedHours(
+                name=name,
+                allocated=10 * hour,
+                measured=8 * hour,
+                used=used * hour * 1_000_000,
+                idle=(8 - used) * hour * 1_000_000,
+                memory_peak=4 << 30,
+            )
+            for name, used in {"team-a/train": 6, "team-b/sleep": 0}.items()
+        ]
+        dark = UsedHours(name="team-c/dark", allocated=5 * hour)
+        total = UsedHours(
+            allocated=25 * hour, measured=16 * hour, used=6 * hour * 1_000_000, idle=10 * hour * 1_000_000
+        )
+        return UsedReport(groups=[*groups, dark], left_out=2, emptiest=groups[::-1][:most_empty], total=total)
 
     async def at(self, moment: datetime) -> Book:
         return Book.replay(one.entry for one in self.entries if one.entry.at <= moment)

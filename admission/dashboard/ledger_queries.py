@@ -33,6 +33,15 @@ class Grouping(StrEnum):
     CLASS = "class"
 
 
+class DoneBy(StrEnum):
+    """The keys by which what devices did is grouped."""
+
+    QUEUE = "queue"
+    GANG = "gang"
+    NAMESPACE = "namespace"
+    USER = "user"
+
+
 class Step(StrEnum):
     """The periods of a chart, in UTC."""
 
@@ -121,6 +130,35 @@ class Use:
 
     periods: Sequence[Window] = ()
     amounts: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsedHours:
+    """What the devices of a group did. None is not measured.
+
+    allocated, measured: device-seconds. used, idle: of the measured ones, times a million. memory_peak: the most on one
+    device, in bytes.
+    """
+
+    name: str = ""
+    allocated: int = 0
+    measured: int = 0
+    used: int | None = None
+    idle: int | None = None
+    memory_peak: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsedReport:
+    """What devices did in a time. groups: those with most allocated hours. left_out: how many more there are.
+
+    emptiest: the gangs with the most idle hours.
+    """
+
+    groups: Sequence[UsedHours] = ()
+    left_out: int = 0
+    emptiest: Sequence[UsedHours] = ()
+    total: UsedHours = UsedHours()
 
 
 class Extent(NamedTuple):

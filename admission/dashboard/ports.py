@@ -13,6 +13,7 @@ from admission.api.listings import EventList, PodList
 from admission.api.muster.observed import ObservedObjects
 from admission.api.values.names import QueueName
 from admission.dashboard.ledger_queries import (
+    DoneBy,
     Extent,
     GangSearch,
     Grouping,
@@ -21,6 +22,7 @@ from admission.dashboard.ledger_queries import (
     Step,
     Transaction,
     Use,
+    UsedReport,
     Window,
 )
 
@@ -68,6 +70,8 @@ class Accounts(Protocol):
     async def use(self, grouping: Grouping, window: Window, step: Step, queue: str) -> Use: ...
 
     async def waiting(self, window: Window, step: Step, queue: str) -> Use: ...
+
+    async def used(self, by: DoneBy, window: Window, queue: str, *, most: int, most_empty: int) -> UsedReport: ...
 
     async def at(self, moment: datetime) -> Book: ...
 

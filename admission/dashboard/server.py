@@ -32,6 +32,7 @@ from admission.dashboard.pages import (
     queues,
     time_travel,
     usage,
+    used_hours,
 )
 from admission.dashboard.request_context import (
     AUTH_METHOD,
@@ -86,6 +87,7 @@ def application(app_context: AppContext) -> web.Application:
     get("/heatmap", heat_map.devices)
     get("/ledger", ledger.search)
     get("/ledger/use", usage.use)
+    get("/ledger/used", used_hours.used)
     get("/ledger/waiting", usage.waiting)
     get("/ledger/statements/{queue}", ledger.statement)
     get("/past", time_travel.past)

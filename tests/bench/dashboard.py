@@ -51,6 +51,7 @@ PAGES = {
     "ledger": "/ledger",
     "a statement": "/ledger/statements/team-3",
     "device-hours of a week": "/ledger/use",
+    "used hours": "/ledger/used",
     "waiting of a week": "/ledger/waiting",
     "time travel": "/past?at=2026-12-01T00:00",
 }

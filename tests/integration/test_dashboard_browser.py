@@ -35,6 +35,7 @@ PAGES = {
     "ledger": "/ledger?from=2026-03-01&to=2026-03-02",
     "statement": "/ledger/statements/research",
     "use": "/ledger/use",
+    "used hours": "/ledger/used?by=gang",
     "waiting": "/ledger/waiting",
     "past": "/past?at=2026-03-01T12:03",
     "nothing": "/nothing",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from admission import dashboard_app
 from admission.accounting.books import Book
 from admission.accounting.device_samples import Quantity, Samples
 from admission.accounting.memory_use import MemoryUse
@@ -16,6 +17,7 @@ from admission.api.kubernetes.claims import Claim
 from admission.api.muster import queues
 from admission.api.snapshot import Snapshot
 from admission.controller.recent_use_reader import RecentUseReader
+from admission.dashboard.ledger_queries import DoneBy, Window
 from admission.ledger.sql_ledger import SqlLedger
 from admission.ports import FrozenView
 from admission.status.idle_gangs import IdleGangs
@@ -145,3 +147,33 @@ async def test_a_queue_that_asks_later_or_for_longer_reads_further_back(
 
         monkeypatch.delattr(SqlLedger, "recorded")  # nothing new is recorded, so nothing is read
         assert await world.found(minutes(246)) == {"ml/idle": AT, "ml/slice": AT}
+
+
+@ON_SQLITE
+async def test_the_dashboard_has_used_hours_beside_allocated_ones_and_the_emptiest_gangs(
+    url: str, tmp_path: Path
+) -> None:
+    await filled(url)
+    port = prometheus.free_port()
+    with prometheus.running(samples_in(tmp_path), {}, port=port) as address:
+        await used_hours.ready(address)
+        await record(url, a_meter(port), now=minutes(65))
+    books, hour = dashboard_app.Ledger(url, CLUSTER), Window(AT, minutes(60))
+    async with SqlLedger.open(url, CLUSTER) as ledger:
+        books._opened = ledger
+        by_gang = await books.used(DoneBy.GANG, hour, "", most=2, most_empty=3)
+        by_queue = await books.used(DoneBy.QUEUE, hour, QUEUE, most=2, most_empty=10)
+        nobody = await books.used(DoneBy.USER, hour, "another", most=2, most_empty=10)
+
+    assert [group.name for group in by_gang.groups] == ["ml/busy", "ml/dark"]
+    assert by_gang.left_out == 3
+    busy, dark = by_gang.groups
+    assert (busy.allocated, busy.measured, busy.used, busy.idle) == (3600, 3060, 2_250_000_000, 810_000_000)
+    assert busy.memory_peak == 4096 * MIB
+    assert (dark.allocated, dark.measured, dark.used, dark.idle) == (3600, 0, None, None)
+    assert [gang.name for gang in by_gang.emptiest] == ["ml/idle", "ml/slice", "ml/busy"]
+    assert by_gang.total.used == sum(used for _, used, *_ in used_hours.FIRST_HOUR.values() if used is not None)
+    (whole,) = by_queue.groups
+    assert (whole.name, replace(whole, name="")) == (QUEUE, by_gang.total)
+    assert [gang.name for gang in by_queue.emptiest] == ["ml/idle", "ml/slice", "ml/busy", "ml/next"]
+    assert (nobody.groups, nobody.emptiest, nobody.total.allocated) == ([], [], 0)

@@ -1,5 +1,7 @@
 """The documents about the books: transactions, statements, device-hours and accounts at a past time."""
 
+from collections.abc import Sequence
+
 from admission.api.muster.ledger_entries import Posting as EntryPosting
 from admission.dashboard import ledger_queries
 from admission.dashboard.documents.encoding import Document, Listing, Record, Time
@@ -86,6 +88,29 @@ class DeviceHours(Document, frozen=True, kw_only=True):
     by: str
     step: str
     items: list[Use]
+
+
+class DoneByGroup(Record, frozen=True, kw_only=True):
+    """What the devices of a group did; null is not measured.
+
+    allocated_seconds, measured_seconds: device-seconds. used_microseconds, idle_microseconds: of the measured ones,
+    times a million. memory_peak_bytes: the most on one device.
+    """
+
+    group: str
+    allocated_seconds: int
+    measured_seconds: int
+    used_microseconds: int | None
+    idle_microseconds: int | None
+    memory_peak_bytes: int | None
+
+
+class UsedHours(Document, frozen=True, kw_only=True):
+    """Allocated and used device-time. by: what the groups are; emptiest: the gangs with the most idle time."""
+
+    by: str
+    items: list[DoneByGroup]
+    emptiest: list[DoneByGroup]
 
 
 class WaitingTime(Document, frozen=True, kw_only=True):
@@ -185,4 +210,19 @@ def use(found: ledger_queries.Use) -> list[Use]:
         for at, period in enumerate(found.periods)
         for group, values in sorted(found.amounts.items())
         if values[at]
+    ]
+
+
+def used(groups: Sequence[ledger_queries.UsedHours]) -> list[DoneByGroup]:
+    """Return what the devices of groups did."""
+    return [
+        DoneByGroup(
+            group=group.name,
+            allocated_seconds=group.allocated,
+            measured_seconds=group.measured,
+            used_microseconds=group.used,
+            idle_microseconds=group.idle,
+            memory_peak_bytes=group.memory_peak,
+        )
+        for group in groups
     ]

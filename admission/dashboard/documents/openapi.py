@@ -109,6 +109,17 @@ OPERATIONS: Sequence[Operation] = (
         },
     ),
     Operation(
+        "/ledger/used",
+        "What allocated devices did: used hours beside allocated ones, and the emptiest gangs.",
+        books.UsedHours,
+        {
+            "queue": "Of which queue; else of all.",
+            "by": "queue, gang, namespace or user.",
+            "last": "day, week or month: the period up to now, instead of from and to.",
+            **PERIOD,
+        },
+    ),
+    Operation(
         "/ledger/waiting",
         "How long gangs have waited over time, in the last 40 days.",
         books.WaitingTime,

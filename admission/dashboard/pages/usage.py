@@ -27,7 +27,7 @@ USE_DAYS, WAITING_DAYS = 14, 7
 async def use(request: web.Request) -> web.StreamResponse:
     """Show device-hours over time, by queue, class, namespace or user."""
     queue, app_context = pagination.word(request.query, "queue"), request.app[CONTEXT]
-    if not await _may_see(request, queue):
+    if not await may_see(request, queue):
         return await ledger.closed(request)
     groupings = _groupings(await request[RIGHTS].visible_namespaces_or_none(()))
     by = request.query.get("by", "")
@@ -49,7 +49,7 @@ async def use(request: web.Request) -> web.StreamResponse:
 async def waiting(request: web.Request) -> web.StreamResponse:
     """Show how long gangs have waited over time, by queue."""
     queue, app_context = pagination.word(request.query, "queue"), request.app[CONTEXT]
-    if not await _may_see(request, queue):
+    if not await may_see(request, queue):
         return await ledger.closed(request)
     period, step = await _period(request, WAITING_DAYS)
     found = await app_context.ledger.waiting(period.window, step, queue)
@@ -63,7 +63,7 @@ async def waiting(request: web.Request) -> web.StreamResponse:
     )
 
 
-async def _may_see(request: web.Request, queue: str) -> bool:
+async def may_see(request: web.Request, queue: str) -> bool:
     """Return whether the visitor may see the books; False where a queue has to be named. Raises RefusedError."""
     rights = request[RIGHTS]
     if not (queue or await rights.may(LEDGERS)):

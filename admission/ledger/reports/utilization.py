@@ -42,6 +42,15 @@ class Utilization:
         if row.memory_peak is not None:
             self.memory_peak = max(self.memory_peak or 0, row.memory_peak)
 
+    def join(self, other: "Utilization") -> None:
+        """Add what the devices of another group did. Raises AmountError when a sum is too large."""
+        self.measured += other.measured
+        self.used = _sum(self.used, other.used)
+        self.powered += other.powered
+        self.energy = _sum(self.energy, other.energy)
+        if other.memory_peak is not None:
+            self.memory_peak = max(self.memory_peak or 0, other.memory_peak)
+
     @property
     def idle(self) -> int | None:
         """The measured device-seconds that were not in use, times a million."""

@@ -103,6 +103,7 @@ PAGES = {
     "/ledger/statements/team-a": ["Statement of team-a", "No movements"],
     "/ledger/use": ["Device-hours", "vision", "66.7 %"],
     "/ledger/use?last=month&top=3&hide=vision": ["not drawn", 'aria-current="true">Last month', "2026-10-23T12:00"],
+    "/ledger/used?by=gang": ["Used hours", "team-c/dark", "75.0 %", "The emptiest gangs", "the first 3 of 5"],
     "/ledger/waiting?last=day": ["<h1>Waiting", "3 gang-hours", "research", 'aria-current="true">Last day'],
     "/past?at=2026-03-01T12:03": ["ns/two", "Who held what", "after transaction 4"],
 }
@@ -204,7 +205,8 @@ CLOSED = ["/queues", "/queues/lab", "/gangs/team-a/train", "/devices", "/devices
 
 
 @pytest.mark.parametrize(
-    "path", [*CLOSED, "/ledger/statements/vision", "/ledger/use", "/ledger/waiting", "/ledger?queue=vision"]
+    "path",
+    [*CLOSED, "/ledger/statements/vision", "/ledger/use", "/ledger/used", "/ledger/waiting", "/ledger?queue=vision"],
 )
 async def test_who_has_no_right_sees_no_page(reader: Reader, path: str) -> None:
     answer = await reader.get(path, NOBODY)
