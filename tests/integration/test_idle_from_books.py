@@ -1,5 +1,7 @@
 """Gangs that are idle, and that use more memory than was asked for, by what is recorded beside the books."""
 
+import asyncio
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -8,22 +10,27 @@ from pathlib import Path
 import pytest
 
 from admission import dashboard_app
-from admission.accounting.books import Book
+from admission.accounting import books
+from admission.accounting.books import Allocated, Book
 from admission.accounting.device_samples import Quantity, Samples
 from admission.accounting.memory_use import MemoryUse
 from admission.api.device_use.idle import IdlePolicy
 from admission.api.kubernetes import claims
 from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.muster import queues
+from admission.api.muster.ledger_entries import Entry, Holding, Seat
 from admission.api.snapshot import Snapshot
+from admission.api.values.names import GangUid, MeterName, NodeName, Uid
 from admission.controller.recent_use_reader import RecentUseReader
 from admission.dashboard.ledger_queries import DoneBy, Window
 from admission.ledger.sql_ledger import SqlLedger
 from admission.ports import FrozenView
 from admission.status.idle_gangs import IdleGangs
 from tests.integration import prometheus, test_used_hours as used_hours
-from tests.integration.ledgers import AT, CLUSTER, ON_SQLITE, QUEUE, minutes
+from tests.integration.ledgers import AT, CLUSTER, GPU, ON_SQLITE, QUEUE, a_grant, minutes
 from tests.integration.test_used_hours import MIB, NVIDIA, Known, a_meter, filled, record
+from tests.unit.cli.conftest import Muster
 
 pytestmark = pytest.mark.timeout(240, func_only=True)
 
@@ -158,12 +165,12 @@ async def test_the_dashboard_has_used_hours_beside_allocated_ones_and_the_emptie
     with prometheus.running(samples_in(tmp_path), {}, port=port) as address:
         await used_hours.ready(address)
         await record(url, a_meter(port), now=minutes(65))
-    books, hour = dashboard_app.Ledger(url, CLUSTER), Window(AT, minutes(60))
+    shown, hour = dashboard_app.Ledger(url, CLUSTER), Window(AT, minutes(60))
     async with SqlLedger.open(url, CLUSTER) as ledger:
-        books._opened = ledger
-        by_gang = await books.used(DoneBy.GANG, hour, "", most=2, most_empty=3)
-        by_queue = await books.used(DoneBy.QUEUE, hour, QUEUE, most=2, most_empty=10)
-        nobody = await books.used(DoneBy.USER, hour, "another", most=2, most_empty=10)
+        shown._opened = ledger
+        by_gang = await shown.used(DoneBy.GANG, hour, "", most=2, most_empty=3)
+        by_queue = await shown.used(DoneBy.QUEUE, hour, QUEUE, most=2, most_empty=10)
+        nobody = await shown.used(DoneBy.USER, hour, "another", most=2, most_empty=10)
 
     assert [group.name for group in by_gang.groups] == ["ml/busy", "ml/dark"]
     assert by_gang.left_out == 3
@@ -177,3 +184,100 @@ async def test_the_dashboard_has_used_hours_beside_allocated_ones_and_the_emptie
     assert (whole.name, replace(whole, name="")) == (QUEUE, by_gang.total)
     assert [gang.name for gang in by_queue.emptiest] == ["ml/idle", "ml/slice", "ml/busy", "ml/next"]
     assert (nobody.groups, nobody.emptiest, nobody.total.allocated) == ([], [], 0)
+
+
+MEM = MeterName("gpu-memory")
+
+
+def shared(gang: str, amount: int | None, *, start: int, end: int | None = None, device: str = "gpu-0") -> list[Entry]:
+    """Return the entries of a gang whose claim asked for so many MiB of a device; None for a claim of no such meter."""
+    uid = Uid(f"{gang}-claim")
+    given = (RequestDevice(request="r", device=DeviceId(NVIDIA, "node-a", device)),)
+    charge = {GPU: 1} if amount is None else {GPU: 1, MEM: amount * MIB}
+    reserved = books.reserve(
+        gang_uid=GangUid(gang),
+        gang=f"ml/{gang}",
+        queue=QUEUE,
+        seats=[Seat(pod_uid=Uid(f"{gang}-pod"), pod=f"ml/{gang}", node=NodeName("node-a"), claims=(uid,))],
+        holdings=[Holding(claim_uid=uid, claim=f"ml/{gang}", devices=given, charge=charge)],
+        at=minutes(start),
+        actor="muster",
+        reason="it fits",
+        on_behalf_of=f"Job ml/{gang}",
+    )
+    book = Book.replay([reserved])
+    settled = books.settle(
+        book.placements[GangUid(gang)], {uid: Allocated(given, charge)}, at=minutes(start), actor="muster"
+    )
+    assert settled is not None
+    if end is None:
+        return [reserved, settled]
+    placement = book.apply(settled).placements[GangUid(gang)]
+    pods = [Uid(f"{gang}-pod")]
+    return [
+        reserved,
+        settled,
+        books.release(placement, pods=pods, claims=[uid], at=minutes(end), actor="muster", reason="done"),
+    ]
+
+
+SHARED: dict[str, tuple[list[list[Entry]], dict[str, str]]] = {
+    # Of GPU-0 4096 MiB are in use in minute 30, 9999 in minute 42, and 1000 in the others.
+    "it used more than it asked for": ([shared("a", 3072, start=10, end=35)], {"ml/a": "1Gi"}),
+    "it used no more": ([shared("a", 4096, start=10, end=35)], {"ml/a": "0Gi"}),
+    "they asked for enough together": (
+        [shared("a", 3072, start=10, end=35), shared("b", 1024, start=5, end=20)],
+        {"ml/a": "0Gi", "ml/b": "0Gi"},
+    ),
+    "who came later did not share it": (
+        [shared("a", 3072, start=10, end=35), shared("b", 1024, start=35)],
+        {"ml/a": "1Gi", "ml/b": "8.76Gi"},
+    ),
+    "of one it is not known what it asked for": (
+        [shared("a", 3072, start=10, end=35), shared("b", None, start=5, end=20)],
+        {"ml/a": "-", "ml/b": "-"},
+    ),
+    "nothing was measured": ([shared("a", 1, start=10, device="dark")], {"ml/a": "-"}),
+}
+
+
+@ON_SQLITE
+@pytest.mark.parametrize(("gangs", "over"), SHARED.values(), ids=SHARED)
+def test_the_report_says_who_uses_more_memory_than_was_asked_for(
+    url: str, tmp_path: Path, muster: Muster, gangs: list[list[Entry]], over: dict[str, str]
+) -> None:
+    async def fill() -> None:
+        entries = [
+            a_grant(64),
+            books.grant(QUEUE, MEM, 1 << 40, at=AT, actor="muster"),
+            *(entry for gang in gangs for entry in gang),
+        ]
+        async with SqlLedger.open(url, CLUSTER) as ledger:
+            await ledger.post_all(sorted(entries, key=lambda entry: entry.at), epoch=1)
+
+    asyncio.run(fill())
+    port = prometheus.free_port()
+    with used_hours.answering(samples_in(tmp_path), port):
+        asyncio.run(record(url, a_meter(port), now=minutes(65)))
+    period = ("--from", "2026-03-01T12:00Z", "--to", "2026-03-01T13:00Z", "--database", url, "--cluster", CLUSTER)
+    by_gang = ("ledger", "report", "--by", "gang", "--memory-meter", MEM, *period)
+
+    done = muster(*by_gang)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines() if line.strip()]
+    (at,) = (line.index("MEMORY-OVER") for line in lines if "MEMORY-OVER" in line)
+    assert {line[0]: line[at] for line in lines if line[0].startswith("ml/")} == over
+
+    told = json.loads(muster(*by_gang, "--format", "json").stdout)
+    found = {row["gang"]: row["measured"]["memoryOverBytes"] for row in told["rows"]}
+    unknown = {gang for gang, text in over.items() if text == "-"}
+    assert {gang for gang, amount in found.items() if amount is None} == unknown
+    assert "memory_over_bytes" in muster(*by_gang, "--format", "csv").stdout.splitlines()[0].split(",")
+
+
+@ON_SQLITE
+def test_a_meter_of_memory_that_the_books_do_not_know_is_refused(url: str, muster: Muster) -> None:
+    asyncio.run(filled(url))
+    done = muster("ledger", "report", "--memory-meter", "ram", "--database", url, "--cluster", CLUSTER)
+    assert done.returncode == 2
+    assert "--memory-meter: the books know no meter 'ram'; there are gpu" in " ".join(done.stderr.split())

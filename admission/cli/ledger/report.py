@@ -27,7 +27,7 @@ from admission.cli.ledger.options import (
 from admission.cli.terminal import Number
 from admission.errors import FixError
 from admission.ledger.journal import base
-from admission.ledger.reports import time_series, usage_report, utilization
+from admission.ledger.reports import memory_asked, time_series, usage_report, utilization
 from admission.ledger.reports.usage_report import Key, Report, Use
 from admission.ledger.reports.utilization import Measured, Utilization
 from admission.ledger.sql_ledger import SqlLedger
@@ -63,6 +63,16 @@ class Format(StrEnum):
     CSV = "csv"
 
 
+MemoryMeterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-meter",
+        metavar="METER",
+        help="Show by how much memory in use exceeds what was asked for by this meter, in bytes; implies --used.",
+    ),
+]
+
+
 def report(
     *,
     by: Annotated[
@@ -83,6 +93,7 @@ def report(
         int | None,
         typer.Option("--most-idle", min=1, help="Only so many groups, those with the most idle hours; implies --used."),
     ] = None,
+    memory_meter: MemoryMeterOption = None,
     output: Annotated[
         Format, typer.Option("--format", "-o", help="A table, one JSON object, or CSV with a heading.")
     ] = Format.TEXT,
@@ -93,7 +104,7 @@ def report(
 ) -> None:
     """Show device-hours and meter-hours between two times, from settled allocations."""
     keys = _keys(by)
-    used = used or most_idle is not None
+    used = used or most_idle is not None or memory_meter is not None
     if used and Key.CLASS in keys:
         raise FixError(
             "--used: what devices did is recorded of claims, which may have several classes; leave class out"
@@ -105,12 +116,17 @@ def report(
     async def fetch(ledger: SqlLedger) -> tuple[Report, Measured | None]:
         async with ledger.snapshot() as connection:
             names = await options.clusters(connection, cluster or [chosen.cluster], all_of_them=all_clusters)
-            await _check_meters(connection, names, meter or [])
+            await _check_meters(connection, names, meter or [], "--meter")
+            await _check_meters(connection, names, [memory_meter] if memory_meter else [], "--memory-meter")
             window = await options.clip_to_ledger(connection, names, period, start=start)
             grouped = (Key.CLUSTER, *keys) if all_clusters or len(names) > 1 else keys
             with terminal.progress("reading the books") as watch:
                 found = await usage_report.report(connection, names, grouped, window, watch)
-            measured = await utilization.measured(connection, names, grouped, found.window) if used else None
+                asked = {
+                    name: await memory_asked.read(connection, name, MeterName(memory_meter), found.window, watch)
+                    for name in (names if memory_meter else ())
+                }
+            measured = await utilization.measured(connection, names, grouped, found.window, asked) if used else None
             return found, measured
 
     found, measured = options.query(chosen, fetch)
@@ -129,12 +145,14 @@ def _keys(by: str) -> tuple[Key, ...]:
     return tuple(map(Key, names))
 
 
-async def _check_meters(connection: AsyncConnection, clusters: Sequence[str], names: Sequence[str]) -> None:
+async def _check_meters(
+    connection: AsyncConnection, clusters: Sequence[str], names: Sequence[str], option: str
+) -> None:
     known = {meter for _, meter in await base.accounts(connection, clusters)}
     for name in names:
         if name not in known:
             hint = f"there are {options.listed(known)}" if known else "there are none yet"
-            raise FixError(f"--meter: the books know no meter {name!r}; {hint}")
+            raise FixError(f"{option}: the books know no meter {name!r}; {hint}")
 
 
 def _meters(found: Report, names: Sequence[str]) -> list[MeterName]:
@@ -153,12 +171,12 @@ def _as_text(found: Report, measured: Measured | None, meters: Sequence[MeterNam
     headings = (
         *found.keys,
         Number("device-hours"),
-        *used_columns.HEADINGS[: None if measured else 0],
+        *used_columns.headings(measured),
         *(Number(f"{meter}-hours") for meter in meters_shown),
     )
-    rows = [(*group, *_amounts(use, _did(measured, group), meters_shown)) for group, use in found.rows.items()]
+    rows = [(*group, *_amounts(use, measured, group, meters_shown)) for group, use in found.rows.items()]
     if rows:
-        total = _amounts(found.total, _did(measured), meters_shown)
+        total = _amounts(found.total, measured, None, meters_shown)
         rows.append(("total", *[""] * (len(found.keys) - 1), *total))
     times = (f"{at.astimezone(zone):%Y-%m-%d %H:%M:%S}" for at in found.window)
     terminal.table(f"Use from {' to '.join(times)} {zone}", headings, rows, empty="nothing was used in this time")
@@ -171,9 +189,12 @@ def _did(measured: Measured | None, group: tuple[str, ...] | None = None) -> Uti
     return measured.total if group is None else measured.of(group)
 
 
-def _amounts(use: Use, did: Utilization | None, meters: Sequence[MeterName]) -> list[str]:
+def _amounts(
+    use: Use, measured: Measured | None, group: tuple[str, ...] | None, meters: Sequence[MeterName]
+) -> list[str]:
+    did = _did(measured, group)
     hours = [_hour(use.meters.get(meter, 0)) for meter in meters]
-    return [_hour(use.devices), *(used_columns.cells(did) if did else []), *hours]
+    return [_hour(use.devices), *(used_columns.cells(did, measured) if did and measured else []), *hours]
 
 
 def _hour(seconds: int) -> str:
@@ -198,23 +219,24 @@ def _as_json(
                     **dict(zip(found.keys, group, strict=True)),
                     **_use(
                         use,
+                        measured,
                         _did(measured, group),
                         [] if Key.CLASS in found.keys else meters,
                     ),
                 }
                 for group, use in found.rows.items()
             ],
-            "total": _use(found.total, _did(measured), meters),
+            "total": _use(found.total, measured, _did(measured), meters),
         }
     )
 
 
-def _use(use: Use, did: Utilization | None, meters: Sequence[MeterName]) -> dict[str, Any]:
+def _use(use: Use, measured: Measured | None, did: Utilization | None, meters: Sequence[MeterName]) -> dict[str, Any]:
     seconds = {meter: use.meters.get(meter, 0) for meter in meters}
     return {
         "deviceSeconds": str(use.devices),
         "deviceHours": time_series.decimal(use.devices),
-        **({"measured": used_columns.as_json(did)} if did else {}),
+        **({"measured": used_columns.as_json(did, measured)} if did and measured else {}),
         "meters": {
             meter: {"seconds": str(amount), "hours": time_series.decimal(amount)} for meter, amount in seconds.items()
         },
@@ -230,11 +252,11 @@ def _as_csv(
     meters_shown = [] if Key.CLASS in found.keys else list(meters)
     writer = csv.writer(sys.stdout, lineterminator="\n")
     columns = [f"{meter}_{unit}" for meter in ("device", *meters_shown) for unit in ("seconds", "hours")]
-    writer.writerow([*found.keys, *columns, *(used_columns.CSV if measured else ())])
+    writer.writerow([*found.keys, *columns, *used_columns.csv_headings(measured)])
     for group, use in found.rows.items():
         amounts = [use.devices, *(use.meters.get(meter, 0) for meter in meters_shown)]
         texts = (text for amount in amounts for text in (str(amount), time_series.decimal(amount)))
-        did = used_columns.amounts(measured.of(group)) if measured else ()
+        did = used_columns.amounts(measured.of(group), measured) if measured else ()
         writer.writerow([*group, *texts, *did])
 
 

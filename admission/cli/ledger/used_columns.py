@@ -5,7 +5,7 @@ from typing import Any
 
 from admission.cli.terminal import Number
 from admission.ledger.reports import time_series
-from admission.ledger.reports.utilization import MICRO, Utilization
+from admission.ledger.reports.utilization import MICRO, Measured, Utilization
 
 HEADINGS = tuple(map(Number, ("measured-hours", "used-hours", "idle-hours", "used-share", "memory-peak", "energy-kWh")))
 CSV = (
@@ -17,6 +17,10 @@ CSV = (
     "energy_millijoules",
 )
 
+MEMORY_OVER = Number("memory-over")
+"""By how much memory in use exceeds what was asked for, where that is compared."""
+MEMORY_OVER_CSV = "memory_over_bytes"
+
 MISSING = "-"
 
 _GIBIBYTE = 1 << 30
@@ -24,16 +28,36 @@ _KILOWATT_HOUR = 3_600_000_000
 """In millijoules."""
 
 
-def cells(did: Utilization) -> list[str]:
+def headings(measured: Measured | None) -> tuple[Number, ...]:
+    """Return the headings of a table; none where nothing is to be shown."""
+    if measured is None:
+        return ()
+    return (*HEADINGS, MEMORY_OVER) if measured.compares_memory else HEADINGS
+
+
+def csv_headings(measured: Measured | None) -> tuple[str, ...]:
+    """Return the headings of CSV; none where nothing is to be shown."""
+    if measured is None:
+        return ()
+    return (*CSV, MEMORY_OVER_CSV) if measured.compares_memory else CSV
+
+
+def cells(did: Utilization, measured: Measured) -> list[str]:
     """Return the cells of a table: hours with four decimals, the share in percent, GiB and kWh."""
     return [
         time_series.decimal(did.measured),
         _hours(did.used),
         _hours(did.idle),
         MISSING if did.used is None else f"{_decimal(Fraction(did.used * 100, did.measured * MICRO), places=1)}%",
-        MISSING if did.memory_peak is None else f"{_decimal(Fraction(did.memory_peak, _GIBIBYTE), places=2)}Gi",
+        gibibytes(did.memory_peak),
         MISSING if did.energy is None else _decimal(Fraction(did.energy, _KILOWATT_HOUR), places=4),
+        *((gibibytes(did.memory_over),) if measured.compares_memory else ()),
     ]
+
+
+def gibibytes(amount: int | None) -> str:
+    """Return an amount of bytes as GiB with two decimals."""
+    return MISSING if amount is None else f"{_decimal(Fraction(amount, _GIBIBYTE), places=2)}Gi"
 
 
 def sentence(did: Utilization) -> str:
@@ -42,20 +66,22 @@ def sentence(did: Utilization) -> str:
     return measured if did.used is None else f"{_hours(did.used)} h used, {_hours(did.idle)} h idle, of {measured}"
 
 
-def amounts(did: Utilization) -> list[str]:
+def amounts(did: Utilization, measured: Measured | None = None) -> list[str]:
     """Return the exact amounts, in the order of CSV; nothing where there is none."""
-    return ["" if amount is None else str(amount) for amount in _amounts(did)]
+    return ["" if amount is None else str(amount) for amount in _amounts(did, measured)]
 
 
-def as_json(did: Utilization) -> dict[str, Any]:
+def as_json(did: Utilization, measured: Measured | None = None) -> dict[str, Any]:
     """Return the exact amounts as text, and null where there is none."""
     names = ("measuredSeconds", "usedMicroseconds", "idleMicroseconds", "memoryPeakBytes", "poweredSeconds")
-    texts = [None if amount is None else str(amount) for amount in _amounts(did)]
-    return dict(zip((*names, "energyMillijoules"), texts, strict=True))
+    texts = [None if amount is None else str(amount) for amount in _amounts(did, measured)]
+    more = ("memoryOverBytes",) if measured is not None and measured.compares_memory else ()
+    return dict(zip((*names, "energyMillijoules", *more), texts, strict=True))
 
 
-def _amounts(did: Utilization) -> tuple[int | None, ...]:
-    return did.measured, did.used, did.idle, did.memory_peak, did.powered, did.energy
+def _amounts(did: Utilization, measured: Measured | None) -> tuple[int | None, ...]:
+    more = (did.memory_over,) if measured is not None and measured.compares_memory else ()
+    return (did.measured, did.used, did.idle, did.memory_peak, did.powered, did.energy, *more)
 
 
 def _hours(microseconds: int | None) -> str:

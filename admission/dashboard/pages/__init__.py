@@ -14,4 +14,5 @@ __all__ = [
     "queues",
     "time_travel",
     "usage",
+    "used_hours",
 ]

@@ -5,6 +5,7 @@ __all__ = [
     "export",
     "focus",
     "member_usage",
+    "memory_asked",
     "statement",
     "time_series",
     "transaction_search",
