@@ -5,11 +5,12 @@ the last recorded time. A leader knows of it only what is recorded, its own rows
 the same. Where nobody asks, nothing is read.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 
 from admission.accounting import memory_use
 from admission.accounting.memory_use import MemoryUse
+from admission.api.device_use.idle import LONGEST
 from admission.api.device_use.memory import MemoryExceeded
 from admission.api.muster.ledger_entries import Placement
 from admission.api.snapshot import Snapshot
@@ -66,12 +67,20 @@ class RecentUseReader:
         replaces = self._end is None or self._start is None or start < self._start or not queues <= self._queues
         if end == self._end and not replaces:
             return
-        begin = start if replaces or self._end is None else self._end
+        begin = self._begin(snapshot, queues, start, end) if replaces or self._end is None else self._end
         rows = self._log.recorded(begin, end, queues)
         await self._idle.read(rows, end, self._placements(), replaces=replaces)
         self._queues, self._end = queues, end
         if replaces:
-            self._start = start
+            self._start = begin
+
+    def _begin(self, snapshot: Snapshot, queues: Collection[QueueName], start: datetime, end: datetime) -> datetime:
+        """Return from when on rows are read: from `start`, or since when a gang is idle that another leader has found.
+
+        So it is idle since the same time for the next leader, unless that is longer ago than a queue may ask for.
+        """
+        known = (gang.idle.since for gang in snapshot.gangs.values() if gang.idle is not None and gang.queue in queues)
+        return max(min(start, *known, end), end - LONGEST - self._interval)
 
     async def _read_memory(self, snapshot: Snapshot, end: datetime) -> None:
         """Compare the memory in use in the last recorded time with what was asked for, once."""

@@ -214,6 +214,8 @@ TAKEN = {
     "members by a label": a_queue(
         fairSharing={"within": {"by": "Label", "label": "team", "weights": [{"name": "red", "weight": "0.5"}]}}
     ),
+    "idle gangs by default": a_queue(idle={}),
+    "idle gangs that are evicted": a_queue(idle={"belowPercent": 100, "after": "168h", "action": "Evict"}),
     "kinds of devices": a_queue(
         preferences={"kinds": [{"name": "a", "deviceClasses": ["gpu.example.com"]}], "whenCanBorrow": "TryNext"}
     ),
@@ -283,6 +285,11 @@ REFUSED = {
         a_queue(namespaceSelector={"matchExpressions": LABELS}),
         "In and NotIn need at least one entry in values",
     ),
+    "a gang that may be idle for more than a week": (
+        a_queue(idle={"after": "168h1s"}),
+        "after must not be longer than 168h: shorten it",
+    ),
+    "a gang that is never idle enough": (a_queue(idle={"belowPercent": 0}), "spec.idle.belowPercent"),
     "a negative quota": (a_quota(nominal=-1), "must not be negative; write 0 for none"),
     "a negative limit to borrow": (a_quota(borrowingLimit="-1"), "must not be negative; write 0 for none"),
     "a negative limit to lend": (a_quota(lendingLimit="-1Gi"), "must not be negative; write 0 for none"),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from admission.api.device_use.idle import IdlePolicy
 from admission.api.kubernetes import claims
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.devices import DeviceId, RequestDevice
-from admission.api.muster import queues
+from admission.api.muster import gangs as muster_gangs, queues
 from admission.api.muster.ledger_entries import Entry, Holding, Seat
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, MeterName, NodeName, Uid
@@ -85,6 +86,13 @@ async def test_what_claims_asked_for_is_compared_with_the_memory_in_use(
         assert {uid: (one.sharers, one.asked // MIB, one.peak // MIB) for uid, one in over.items()} == found
 
 
+class Shown(FrozenView):
+    """A View of which something may change."""
+
+    def show(self, **changes: Any) -> None:
+        super().__init__(replace(self.snapshot(), **changes))
+
+
 class IdleWorld:
     """Reads back what is recorded, for one queue that calls gangs idle which are below 5 % for some time."""
 
@@ -97,7 +105,7 @@ class IdleWorld:
         self.queues = {QUEUE: queues.decode({"metadata": {"name": QUEUE}, "spec": spec})}
         self.book = book
         claims = {gang: a_claim(gang, amount) for gang, amount in (asked or {}).items()}
-        self.view = FrozenView(Snapshot(queues=self.queues, claims=claims))
+        self.view = Shown(Snapshot(queues=self.queues, claims=claims))
         self.memory = MemoryUse()
         self.reader = RecentUseReader(
             log=ledger,
@@ -136,6 +144,19 @@ async def test_an_idle_gang_is_known_from_the_books_and_a_dark_or_busy_one_never
             await record(url, a_meter(port), now=minutes(185))
             assert await world.found(minutes(185)) == {}
             assert await successor.found(minutes(185)) == {}
+
+
+@ON_SQLITE
+async def test_a_gang_is_idle_since_the_same_time_for_the_next_leader(url: str) -> None:
+    await filled(url)
+    async with SqlLedger.open(url, CLUSTER) as ledger:
+        for hour in range(1, 5):
+            await record(url, Unused(), now=minutes(60 * hour + 5))
+        world = IdleWorld(ledger, await ledger.load(), after="1h")
+        found = {"since": AT.isoformat(), "belowPercent": 5, "after": "1h", "action": "Report"}
+        gang = {"metadata": {"name": "idle", "namespace": "ml"}, "spec": {"queue": QUEUE}, "status": {"idle": found}}
+        world.view.show(gangs={"ml/idle": muster_gangs.decode(gang)})
+        assert (await world.found(minutes(245)))["ml/idle"] == AT
 
 
 @ON_SQLITE
@@ -214,11 +235,8 @@ def shared(gang: str, amount: int | None, *, start: int, end: int | None = None,
         return [reserved, settled]
     placement = book.apply(settled).placements[GangUid(gang)]
     pods = [Uid(f"{gang}-pod")]
-    return [
-        reserved,
-        settled,
-        books.release(placement, pods=pods, claims=[uid], at=minutes(end), actor="muster", reason="done"),
-    ]
+    released = books.release(placement, pods=pods, claims=[uid], at=minutes(end), actor="muster", reason="done")
+    return [entry for entry in (reserved, settled, released) if entry is not None]
 
 
 SHARED: dict[str, tuple[list[list[Entry]], dict[str, str]]] = {

@@ -27,7 +27,10 @@ from admission.cli.ledger.options import (
 from admission.cli.terminal import Number
 from admission.errors import FixError
 from admission.ledger.journal import base
+from admission.ledger.journal.base import Window
 from admission.ledger.reports import memory_asked, time_series, usage_report, utilization
+from admission.ledger.reports.allocation_intervals import Progress
+from admission.ledger.reports.memory_asked import MemoryAsked
 from admission.ledger.reports.usage_report import Key, Report, Use
 from admission.ledger.reports.utilization import Measured, Utilization
 from admission.ledger.sql_ledger import SqlLedger
@@ -122,10 +125,7 @@ def report(
             grouped = (Key.CLUSTER, *keys) if all_clusters or len(names) > 1 else keys
             with terminal.progress("reading the books") as watch:
                 found = await usage_report.report(connection, names, grouped, window, watch)
-                asked = {
-                    name: await memory_asked.read(connection, name, MeterName(memory_meter), found.window, watch)
-                    for name in (names if memory_meter else ())
-                }
+                asked = await _asked(connection, names, memory_meter, found.window, watch)
             measured = await utilization.measured(connection, names, grouped, found.window, asked) if used else None
             return found, measured
 
@@ -133,6 +133,15 @@ def report(
     if measured is not None and most_idle is not None:
         found = replace(found, rows=_most_idle(found.rows, measured, most_idle))
     _WRITERS[output](found, measured, _meters(found, meter or []), zone)
+
+
+async def _asked(
+    connection: AsyncConnection, clusters: Sequence[str], meter: str | None, window: Window, watch: Progress
+) -> Mapping[str, MemoryAsked]:
+    """Return what was asked for of the memory of devices, by cluster; nothing without a meter of it."""
+    if meter is None:
+        return {}
+    return {name: await memory_asked.read(connection, name, MeterName(meter), window, watch) for name in clusters}
 
 
 def _keys(by: str) -> tuple[Key, ...]:
