@@ -383,6 +383,9 @@ CASES = {
         says="1 gangs of queue vision have such devices.",
         labels={"queue": "vision"},
     ),
+    "no gang uses more memory than was asked for": Case(
+        alert="MusterMemoryExceeded", series={OVER % "vision": "1x2 0x20"}, at=10
+    ),
     "a queue waits for what is its own": Case(
         alert="MusterQueueStarved",
         series={STARVED % "vision": "3x200", STARVED % "speech": "0x200", SINCE % "vision": "0x200"},
