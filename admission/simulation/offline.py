@@ -17,6 +17,7 @@ from admission.api.kubernetes import device_taint_rules, meta
 from admission.api.kubernetes.pods import DEFAULT_SCHEDULER
 from admission.api.muster import gang_references, queue_references
 from admission.api.muster.gangs import Charge, Evicted, GangReport, PlannedPod, TopologyReport
+from admission.api.muster.ledger_entries import Placement
 from admission.api.muster.status_reports import ConditionReport, QueueReport
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, NodeName, QueueName
@@ -93,7 +94,8 @@ class NewNodes:
 class Outcome:
     """The result of a simulation: every gang, admitted ones first and in order, and the queues at the end.
 
-    sums: of each queue with those below it. new_nodes: the nodes that had to come, by shape.
+    sums: of each queue with those below it. new_nodes: the nodes that had to come, by shape. snapshot, placements: the
+    cluster at the end, with the gangs that have a place.
     """
 
     gangs: tuple[GangOutcome, ...]
@@ -101,6 +103,8 @@ class Outcome:
     sums: Mapping[QueueName, SubtreeSums]
     conditions: tuple[ConditionReport, ...]
     new_nodes: tuple[NewNodes, ...] = ()
+    snapshot: Snapshot = field(default_factory=Snapshot, repr=False)
+    placements: tuple[Placement, ...] = field(default=(), repr=False)
 
     @property
     def verdicts(self) -> frozenset[Verdict]:
@@ -282,6 +286,8 @@ class _Run:
             sums=queue_sums.sums(reports, self._cluster_state.snapshot.queues),
             conditions=result.conditions,
             new_nodes=self._new_by_shape(reported),
+            snapshot=self._cluster.snapshot(),
+            placements=tuple(self._ledger.book.placements.values()),
         )
 
     def _key(self, report: GangReport) -> str:

@@ -11,6 +11,7 @@ from admission.api.values.decoding import Json
 from admission.cli import apps, completion, config_command, manifest_reader, object_writes, terminal
 from admission.cli.capacity import copies
 from admission.cli.capacity.copies import MOST_PODS, Capacity, Settings, Shape
+from admission.cli.capacity.pieces import Pieces
 from admission.cli.config_command import ConfigOption, SetOption
 from admission.cli.manifest_reader import BadInputError, Manifest
 from admission.cli.submit import objects
@@ -30,6 +31,7 @@ EPILOG = apps.epilog(
         "muster capacity config/examples --shape 2x2:gpu.example.com --queue research-vision -n vision",
         "muster capacity now.yaml --shape 8x8:gpu.example.com --shape 1x1:gpu.example.com --queue research",
         "muster capacity cluster.yaml --gang train.yaml --format json",
+        "muster capacity cluster.yaml --shape 1x8:gpu.example.com --queue research --pieces",
     ),
     "Exit codes: 0 at least one gang of each shape would start, 3 of some shape none, 2 the input is wrong.",
 )
@@ -65,7 +67,11 @@ def capacity(
     most: Annotated[
         int, typer.Option(min=1, max=1_000, help="How many gangs of a shape are tried, of 10,000 pods in all.")
     ] = copies.MOST,
-    output: Annotated[Format, typer.Option("--format", "-o", help="A table, or one JSON object.")] = Format.TEXT,
+    in_pieces: Annotated[
+        bool,
+        typer.Option("--pieces", help="Show where devices stand free, who could use them, and what moving would free."),
+    ] = False,
+    output: Annotated[Format, typer.Option("--format", "-o", help="Tables, or one JSON object.")] = Format.TEXT,
     namespace: Annotated[
         str, typer.Option("--namespace", "-n", help="Of shapes, and of objects that name none.")
     ] = "default",
@@ -77,7 +83,7 @@ def capacity(
     """Say how many more gangs of given shapes would start now, and what stops the next one. Needs no cluster.
 
     Reads manifests of a cluster as `muster simulate` does. Each shape is tried alone, beside all that runs and after
-    all that waits in the input.
+    all that waits in the input. Whom --pieces names as movable is not moved.
     """
     manifests = manifest_reader.read(paths)
     amounts = object_writes.amounts("--request", requests or (), "cpu=4")
@@ -94,17 +100,63 @@ def capacity(
         strands_least=controller.strands_least,
     )
     _refuse_problems(manifests, settings)
-    found = asyncio.run(_measured([one.body for one in manifests], wanted, settings))
+    bodies = [one.body for one in manifests]
+    found = asyncio.run(_measured(bodies, wanted, settings))
+    pieces = _pieces(bodies, wanted, settings) if in_pieces else None
     if output is Format.JSON:
-        terminal.as_json({"shapes": [_json(one) for one in found]})
+        more = _pieces_json(pieces) if pieces is not None else {}
+        terminal.as_json({"shapes": [_json(one) for one in found], **more})
     else:
         headings = ("shape", Number("starts"), "what stops the next one", "instead of")
         terminal.table("Capacity", headings, [_row(one) for one in found])
+        if pieces is not None:
+            _show_pieces(pieces, [one.title for one in wanted])
     raise typer.Exit(ALL_START if all(one.starts for one in found) else SOME_DO_NOT)
 
 
 async def _measured(bodies: Sequence[Json], shapes: Sequence[Shape], settings: Settings) -> list[Capacity]:
     return [await copies.measure(bodies, shape, settings) for shape in shapes]
+
+
+def _pieces(bodies: Sequence[Json], shapes: Sequence[Shape], settings: Settings) -> Pieces:
+    demands = {shape.title: copies.demands(bodies, shape, settings) for shape in shapes}
+    before = expand.expand(bodies, namespace=settings.namespace, profile=settings.profile).snapshot
+    return Pieces(asyncio.run(copies.simulated(bodies, settings)), before, demands, settings)
+
+
+def _pieces_json(pieces: Pieces) -> dict[str, Any]:
+    return {
+        "free": [
+            {"node": one.node, "driver": one.driver, "free": one.free, "devices": one.total, "usable": dict(one.usable)}
+            for one in pieces.free()
+        ],
+        "moves": [
+            {
+                "shape": one.shape,
+                "gang": one.gang,
+                "devices": one.devices,
+                "from": [*one.source],
+                "to": [*one.target],
+                "starts": one.starts,
+            }
+            for one in pieces.moves()
+        ],
+    }
+
+
+def _show_pieces(pieces: Pieces, shapes: Sequence[str]) -> None:
+    rows = [
+        (one.node, one.driver, f"{one.free} of {one.total}", *(one.usable[shape] for shape in shapes))
+        for one in pieces.free()
+    ]
+    headings = ("node", "driver", "free", *(Number(f"for {shape}") for shape in shapes))
+    terminal.table("Free devices", headings, rows, empty="no device is free")
+    moves = [
+        (one.gang, one.devices, ", ".join(one.source), ", ".join(one.target), f"{one.starts} of {one.shape}")
+        for one in pieces.moves()
+    ]
+    columns = ("gang", Number("devices"), "from", "to", "then start")
+    terminal.table("If one gang were moved", columns, moves, empty="moving no single gang makes room for more")
 
 
 def _shape(text: str, queue: str, namespace: str, requests: dict[str, str]) -> Shape:

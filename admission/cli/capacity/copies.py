@@ -14,9 +14,12 @@ from admission.api.values.decoding import Json
 from admission.api.values.reasons import Detail
 from admission.cycle import profile as cycle_profile
 from admission.dra.compatibility import SchedulerProfile
+from admission.dra.requests.gang_request import PodDemand
 from admission.errors import FixError
+from admission.scheduling.checks import demand
 from admission.simulation import expand, offline
-from admission.simulation.offline import STEPS, GangOutcome, Verdict
+from admission.simulation.offline import STEPS, GangOutcome, Outcome, Verdict
+from admission.workloads import gangs
 
 MOST = 100
 """Copies of one shape, unless the caller wants others."""
@@ -81,7 +84,7 @@ async def measure(objects: Sequence[Json], shape: Shape, settings: Settings) -> 
 
     Raises FixError if no gang is made of it.
     """
-    before = {_key(gang) for gang in await _simulated(objects, settings) if gang.verdict is Verdict.ADMITTED}
+    before = {_key(gang) for gang in (await simulated(objects, settings)).gangs if gang.verdict is Verdict.ADMITTED}
     most = max(1, min(settings.most, MOST_PODS // shape.pods))
     tried = min(GROWTH, most)
     while True:
@@ -94,8 +97,8 @@ async def measure(objects: Sequence[Json], shape: Shape, settings: Settings) -> 
 async def _tried(objects: Sequence[Json], shape: Shape, settings: Settings, copies: int, before: set[str]) -> Capacity:
     jobs = [_copy(shape.job, number) for number in range(copies)]
     names = [f"{one['metadata'].get('namespace') or settings.namespace}/{one['metadata']['name']}" for one in jobs]
-    outcome = await _simulated([*objects, *shape.shared, *jobs], settings)
-    by_key = {_key(gang): gang for gang in outcome}
+    outcome = await simulated([*objects, *shape.shared, *jobs], settings)
+    by_key = {_key(gang): gang for gang in outcome.gangs}
     own = [by_key[name] for name in names if name in by_key]
     if not own:
         namespace = names[0].partition("/")[0]
@@ -116,12 +119,26 @@ async def _tried(objects: Sequence[Json], shape: Shape, settings: Settings, copi
     )
 
 
-async def _simulated(objects: Sequence[Json], settings: Settings) -> tuple[GangOutcome, ...]:
+def demands(objects: Sequence[Json], shape: Shape, settings: Settings) -> tuple[PodDemand, ...]:
+    """Return what the pods of one gang of a shape demand. Raises FixError if no gang is made of it."""
+    job = _copy(shape.job, 0)
+    snapshot = expand.expand(
+        [*objects, *shape.shared, job], now=settings.now, namespace=settings.namespace, profile=settings.profile
+    ).snapshot
+    key = (job["metadata"].get("namespace") or settings.namespace, job["metadata"]["name"])
+    for group in gangs.groups(snapshot, {}):
+        workload = group.identity.workload
+        if workload is not None and (group.identity.namespace, workload.name) == key and group.waiting:
+            return demand.demands(group, snapshot)
+    raise FixError(f"{shape.title}: no gang is made of it in namespace {key[0]}; `muster lint` says what is wrong")
+
+
+async def simulated(objects: Sequence[Json], settings: Settings) -> Outcome:
+    """Return what becomes of the gangs of a cluster."""
     cluster = expand.expand(objects, now=settings.now, namespace=settings.namespace, profile=settings.profile)
-    outcome = await offline.simulate(
+    return await offline.simulate(
         cluster, steps=settings.steps, schedulers=settings.schedulers, strands_least=settings.strands_least
     )
-    return outcome.gangs
 
 
 def _copy(job: Json, number: int) -> Json:

@@ -1,7 +1,7 @@
 """`muster capacity`: how many gangs of a shape start, what stops the next one, and at whose cost."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -160,3 +160,83 @@ def test_what_cannot_be_tried_is_an_error_with_its_mend(words: tuple[str, ...], 
 
     assert result.exit_code != 0
     assert says in str(result.exception)
+
+
+def kept_to(node: str, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a Job whose pods go to one node."""
+    template, job = bodies
+    job["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
+    return [template, job]
+
+
+def in_pieces(run: Run, folder: Path, bodies: list[dict[str, Any]], *words: str) -> dict[str, Any]:
+    file = folder / "cluster.yaml"
+    file.write_text(yaml.safe_dump_all(bodies))
+    result = run(str(OFFLINE), str(file), "-n", "ml", "--format", "json", "--pieces", "--queue", "q", *words)
+    assert result.exit_code in {0, 3}, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def running(name: str, node: str, gpus: Sequence[int]) -> list[dict[str, Any]]:
+    """Return a pod that runs, and its claim."""
+    given = [{"request": "gpu", "driver": CLASS, "pool": node, "device": f"gpu-{at}"} for at in gpus]
+    request = {"name": "gpu", "exactly": {"deviceClassName": CLASS, "count": len(gpus)}}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "ml"},
+        "spec": {"devices": {"requests": [request]}},
+        "status": {"allocation": {"devices": {"results": given}}},
+    }
+    spec = {
+        "nodeName": node,
+        "nodeSelector": {"kubernetes.io/hostname": node},
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
+        "containers": [{"name": "main", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}],
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "ml", "labels": {"muster.dev/queue": "q"}},
+        "spec": spec,
+        "status": {"phase": "Running"},
+    }
+    return [claim, pod]
+
+
+def test_free_devices_are_shown_with_the_shapes_that_could_use_them_and_what_a_move_would_free(
+    run: Run, tmp_path: Path
+) -> None:
+    small, large = running("small", "node-a", [0]), running("large", "node-b", [0, 1, 2])
+
+    found = in_pieces(run, tmp_path, [*COUNTED, *small, *large], "--shape", f"1x4:{CLASS}", "--shape", f"1x2:{CLASS}")
+
+    assert [(one["node"], one["free"], one["devices"], [*one["usable"].values()]) for one in found["free"]] == [
+        ("node-a", 3, 4, [0, 2]),
+        ("node-b", 1, 4, [0, 0]),
+    ]
+    moves = [(one["gang"], one["shape"], one["from"], one["to"], one["starts"]) for one in found["moves"]]
+    assert moves == [
+        ("ml/small", f"1x4:{CLASS}", ["node-a"], ["node-b"], 1),
+        ("ml/large", f"1x4:{CLASS}", ["node-b"], ["node-a"], 1),
+        ("ml/small", f"1x2:{CLASS}", ["node-a"], ["node-b"], 1),
+    ]
+
+
+def test_no_move_is_proposed_of_a_gang_that_asks_for_its_node(run: Run, tmp_path: Path) -> None:
+    small = kept_to("node-a", a_job("small", queue="q", pods=1, gpus=1))
+    large = kept_to("node-b", a_job("large", queue="q", pods=1, gpus=3))
+
+    assert in_pieces(run, tmp_path, [*COUNTED, *small, *large], "--shape", f"1x4:{CLASS}")["moves"] == []
+
+
+def test_no_move_is_proposed_of_a_gang_that_would_find_no_other_place(run: Run, tmp_path: Path) -> None:
+    there = [kept_to(f"node-{at}", a_job(f"on-{at}", queue="q", pods=1, gpus=2)) for at in "ab"]
+    full = [kept_to(f"node-{at}", a_job(f"beside-{at}", queue="q", pods=1, gpus=2)) for at in "ab"]
+
+    found = in_pieces(
+        run, tmp_path, [*COUNTED, *(one for pair in (*there, *full) for one in pair)], "--shape", f"1x2:{CLASS}"
+    )
+
+    assert (found["free"], found["moves"]) == ([], [])
