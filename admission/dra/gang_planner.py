@@ -358,16 +358,9 @@ class _Planning:
         disproved: Callable[[], bool] | None = None,
         beside: Mapping[str, int] = _NOTHING,
     ) -> FirstFitSearch:
-        return FirstFitSearch(
-            self.gang if greedy else self.candidates,
-            self.cluster,
-            self.device_signatures,
-            self.budget,
-            affordable,
-            greedy=greedy,
-            disproved=disproved,
-            beside=beside,
-        )
+        gang = self.gang if greedy else self.candidates
+        parts = (gang, self.cluster, self.device_signatures, self.budget, affordable)
+        return FirstFitSearch(*parts, greedy=greedy, disproved=disproved, beside=beside)
 
     def _over_quota(self, shortfall: Shortfall) -> NoPlan:
         """Answer that no plan is affordable; or that there is none at all, if a search without quota proves it."""
