@@ -78,3 +78,12 @@ def test_the_planner_fills_a_small_world_and_gives_nothing_twice(choice: Choice)
 
     assert 0.8 < outcome.allocated <= 1
     assert outcome.twice == 0
+
+
+def test_repacking_fills_cards_with_parts_that_came_apart() -> None:
+    """Two parts of 0.6 came first; then 0.4 and 0.4 go beside them, and one more of 0.6 has no card."""
+    six, four = Task(1, 600, 1), Task(1, 400, 1)
+
+    assert packing_policies.repacked(World(((2, 8),), (six, six, four, four, six), {})) == 1.0
+    assert packing_policies.repacked(World(((2, 8),), (six, six, six), {})) == 0.6
+    assert packing_policies.repacked(World(((2, 8),), (Task(1, WHOLE, 1), four, Task(1, WHOLE, 1)), {})) == 0.7
