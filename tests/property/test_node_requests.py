@@ -63,7 +63,8 @@ class UnderFire(Asking):
 
     def _prepare(self) -> None:
         super()._prepare()
-        self.leader.settings.update(steps=self.leader.settings.steps, writes=1)
+        settings = self.leader.settings
+        settings.update(steps=settings.steps, writes=1, strands_least=settings.strands_least)
 
     async def _dies(self, pod: Pod, *where: Any) -> None:
         self.lives -= 1

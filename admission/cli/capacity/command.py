@@ -41,36 +41,41 @@ _NAME = "muster-capacity"
 """Of the Jobs that are made for shapes."""
 
 
+ShapesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="PODSxDEVICES:CLASS",
+        help="A gang of pods with so many devices each, repeatable: 8x8:gpu.example.com.",
+    ),
+]
+GangsOption = Annotated[
+    list[str] | None, typer.Option("--gang", metavar="FILE", help="A gang from manifests with one Job, repeatable.")
+]
+RequestsOption = Annotated[
+    list[str] | None,
+    typer.Option("--request", metavar="RESOURCE=AMOUNT", help="Of each pod of a shape: cpu=4, memory=16Gi."),
+]
+PiecesOption = Annotated[
+    bool,
+    typer.Option("--pieces", help="Show where devices stand free, who could use them, and what moving would free."),
+]
+
+
 @app.command(epilog=EPILOG)
 def capacity(
     paths: Annotated[list[str], typer.Argument(metavar="PATH", help="Files, folders, or - for standard input.")],
     *,
-    shapes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--shape",
-            metavar="PODSxDEVICES:CLASS",
-            help="A gang of pods with so many devices each, repeatable: 8x8:gpu.example.com.",
-        ),
-    ] = None,
-    gangs: Annotated[
-        list[str] | None,
-        typer.Option("--gang", metavar="FILE", help="A gang from manifests with one Job, repeatable."),
-    ] = None,
+    shapes: ShapesOption = None,
+    gangs: GangsOption = None,
     queue: Annotated[
         str, typer.Option("--queue", "-q", help="The queue that shapes enter.", autocompletion=completion.queues)
     ] = "",
-    requests: Annotated[
-        list[str] | None,
-        typer.Option("--request", metavar="RESOURCE=AMOUNT", help="Of each pod of a shape: cpu=4, memory=16Gi."),
-    ] = None,
+    requests: RequestsOption = None,
     most: Annotated[
         int, typer.Option(min=1, max=1_000, help="How many gangs of a shape are tried, of 10,000 pods in all.")
     ] = copies.MOST,
-    in_pieces: Annotated[
-        bool,
-        typer.Option("--pieces", help="Show where devices stand free, who could use them, and what moving would free."),
-    ] = False,
+    in_pieces: PiecesOption = False,
     output: Annotated[Format, typer.Option("--format", "-o", help="Tables, or one JSON object.")] = Format.TEXT,
     namespace: Annotated[
         str, typer.Option("--namespace", "-n", help="Of shapes, and of objects that name none.")
