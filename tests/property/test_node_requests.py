@@ -86,6 +86,8 @@ class Walk:
         self.play = UnderFire(builder)
         self.world, self.ledger = self.play.world, self.play.ledger
         self.made = self.killed = self.failed = 0
+        self.poor: set[str] = set()
+        """The shapes of which a node came with fewer devices: its autoscaler starts others for the pods that wait."""
 
     async def step(self) -> None:
         do = self.draw.choice([self.submit, self.submit, self.launch, self.launch, self.launch, self.wait, self.end])
@@ -129,7 +131,10 @@ class Walk:
             free = sum(len(self.world._free(node.name)) for node in self.nodes(shape))
             if wanted > free:
                 self.made += 1
-                self.world.add(f"n{self.made}", shape=shape, gpus=self.draw.choice([gpus] * 4 + [gpus // 4]))
+                come = self.draw.choice([gpus] * 4 + [gpus // 4])
+                if come < gpus:
+                    self.poor.add(shape)
+                self.world.add(f"n{self.made}", shape=shape, gpus=come)
 
     def wait(self) -> None:
         self.world.now += self.draw.choice([1, 5, 20]) * MINUTE
@@ -150,7 +155,7 @@ class Walk:
         book = self.play.ledger.book
         pods = [pod for pod in self.world._pods.values() if not pod.finished and pod.meta.deleted is None]
         assert all(pod.meta.uid in book.owners for pod in pods if not pod.gated), "let in and not charged"
-        assert all(len(self.nodes(shape)) <= most for shape, most in MOST.items())
+        assert all(len(self.nodes(shape)) <= most for shape, most in MOST.items() if shape not in self.poor)
         given = [device for devices in self.world.devices().values() for device in devices]
         assert len(given) == len(set(given))
         for placement in book.placements.values():
