@@ -17,19 +17,22 @@ from admission.api.values.names import GangUid, Uid
 MEMORY = "memory"
 """The name of the capacity, with or without a domain before it."""
 
-Asked = Mapping[Uid, Mapping[DeviceId, int]]
-"""By claim, the memory of each of its devices that it asked for, in bytes; of no claim of which that is not known."""
+Asked = Mapping[Uid, Mapping[DeviceId, int | None]]
+"""By allocated claim, in a queue or not, the memory of each of its devices that it asked for, in bytes; None if that is
+not known."""
 
 
 def asked(claims: Iterable[Claim]) -> Asked:
     """Return what claims have asked for."""
-    found: dict[Uid, dict[DeviceId, int]] = {}
+    found: dict[Uid, dict[DeviceId, int | None]] = {}
     for claim in claims:
         for one in claim.allocation.devices if claim.allocation is not None else ():
+            of_claim = found.setdefault(claim.meta.uid, {})
+            of_claim.setdefault(one.device, None)
             for name, amount in one.consumed.items():
                 if name.rpartition("/")[2] == MEMORY:
-                    of_claim = found.setdefault(claim.meta.uid, {})
-                    of_claim[one.device] = of_claim.get(one.device, 0) + -(-amount.numerator // amount.denominator)
+                    before = of_claim[one.device] or 0
+                    of_claim[one.device] = before + -(-amount.numerator // amount.denominator)
     return found
 
 
@@ -38,7 +41,7 @@ def exceeding(
 ) -> dict[GangUid, MemoryExceeded]:
     """Return the gangs of which more was in use than was asked for in a recorded time: of each the worst claim.
 
-    rows, allocations: of this time.
+    rows, allocations: of this time. Claims that have a device now share it as well, also those of no queue.
     """
     sharers: dict[DeviceId, list[Uid]] = {}
     devices: dict[tuple[Uid, datetime], Sequence[DeviceId]] = {}
@@ -48,6 +51,10 @@ def exceeding(
             of_device = sharers.setdefault(device, [])
             if allocation.claim_uid not in of_device:
                 of_device.append(allocation.claim_uid)
+    for uid, of_claim in known.items():
+        for device in of_claim.keys() & sharers.keys():
+            if uid not in sharers[device]:
+                sharers[device].append(uid)
     found: dict[GangUid, MemoryExceeded] = {}
     for row in rows:
         one = _exceeded(row, devices.get((row.claim_uid, row.start), ()), sharers, known)

@@ -91,16 +91,16 @@ class UsageRecorder:
             self._uuids.update(self._view.snapshot())
             pause = LOOK_SECONDS
             try:
-                await self._read_back()
+                unread = await self._read_back()
                 if await self.record(epoch) or not self._is_current():
                     pause = NEXT_SECONDS
-                    await self._read_back()
+                    unread = await self._read_back()
             except DeposedError:
                 raise
             except MusterError as error:  # the leader decides without it
                 self._log_change(str(error))
             else:
-                self._log_change("")
+                self._log_change(unread)
             if self._due is not None:
                 self._observe(max(0.0, (self._clock() - self._due).total_seconds()))
             await asyncio.sleep(min(pause, self._until_due()))
@@ -110,9 +110,16 @@ class UsageRecorder:
         left = (self._due - self._clock()).total_seconds() if self._due is not None else 0
         return max(NEXT_SECONDS, left if left > 0 else min(LOOK_SECONDS, self._settings.interval))
 
-    async def _read_back(self) -> None:
+    async def _read_back(self) -> str:
+        """Read what was recorded; return why that fails, if it does. What is due is recorded all the same."""
         if self._recent is not None and self._is_current():
-            await self._recent.read()
+            try:
+                await self._recent.read()
+            except DeposedError:
+                raise
+            except MusterError as error:
+                return str(error)
+        return ""
 
     async def record(self, epoch: int) -> bool:
         """Record the next time, as far as it is not recorded; return whether one was due.

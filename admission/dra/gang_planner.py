@@ -24,12 +24,10 @@ from admission.dra import compatibility
 from admission.dra.allocator.allocation import AllocatedRequest
 from admission.dra.allocator.first_fits import FirstFits
 from admission.dra.allocator.results import Budget, StepsEndedError
-from admission.dra.allocator.stranded_devices import Fits
 from admission.dra.diagnosis import busy, explain
 from admission.dra.diagnosis.explain import Explanation
 from admission.dra.equivalence import device_signature
 from admission.dra.equivalence.device_signature import DeviceSignatures
-from admission.dra.equivalence.node_contents import Units
 from admission.dra.freechoice.bin_packing import BinPacker
 from admission.dra.freechoice.free_fits import FreeFits
 from admission.dra.freechoice.search import FreeChoiceSearch
@@ -37,7 +35,7 @@ from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters, holdings
 from admission.dra.metering.device_meters import ChargeError, Meters
 from admission.dra.planner import candidate_nodes, pod_groups
-from admission.dra.planner.candidate_nodes import CapacityBound
+from admission.dra.planner.candidate_nodes import CapacityBound, CountedGang
 from admission.dra.planner.first_fit import FirstFitSearch
 from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.planner.node_groups import SearchState
@@ -55,6 +53,9 @@ from admission.errors import AmountError
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 NO_PLAN = "there is no plan"
+
+BEST_SHARE = 8
+"""A search on the nodes that come first has one of so many parts of the steps, since all are searched after it."""
 
 MAY_HAVE_PLANS = (Kind.STEPS_ENDED, Kind.OVER_QUOTA)
 """The answers that prove nothing against a plan: it was not found in time, or is too dear."""
@@ -102,10 +103,11 @@ class _Question:
     """Whether what devices take of their nodes does not matter."""
     beside: Mapping[str, int] = field(default_factory=dict)
 
-    @property
-    def fits(self) -> Callable[[Units], Fits]:
-        """Return what pods get on nodes. It is kept for long, so it has no cluster state."""
-        return partial(FreeFits if self.choice is Choice.FREE else FirstFits, profile=self.cluster.profile)
+    def counted(self, gang: Gang, known: DeviceSignatures) -> CountedGang | None:
+        """Return a gang with its candidate nodes, if they are known to it."""
+        # What pods get on nodes is kept for long, so it has no cluster state.
+        fits = partial(FreeFits if self.choice is Choice.FREE else FirstFits, profile=self.cluster.profile)
+        return candidate_nodes.count(gang, self.cluster, known, fits, choice=self.choice, beside=self.beside)
 
     def device_signatures(self, gang: Gang) -> DeviceSignatures:
         """Return the device signatures for a gang; for a free choice without the defects of 1.36."""
@@ -166,15 +168,15 @@ def _plan(pods: Sequence[PodDemand], question: _Question) -> Plan | NoPlan:
 
 def _counted(gang: Gang, question: _Question, known: DeviceSignatures) -> Plan | NoPlan:
     """Search for a plan, unless counting shows that there is none and no explanation is needed."""
-    counted = candidate_nodes.count(gang, question.cluster, known, question.fits, question.beside)
+    counted = question.counted(gang, known)
     if counted is None:
         return _Planning(gang, question, known, question.steps).answer()
-    best = counted.with_best_only()
-    found = _Planning(best, question, known, question.steps).plan() if best is not None else None
-    if found is not None:
-        return found
     if question.mute and counted.is_short:
         return NoPlan(kind=Kind.INFEASIBLE, message=NO_PLAN, capacity_bound=counted.capacity_bound)
+    best = None if counted.is_short else counted.with_best_only()
+    found = _Planning(best, question, known, question.steps // BEST_SHARE).plan() if best is not None else None
+    if found is not None:
+        return found
     # Nodes with equal devices may be in different domains of a rule.
     candidates = counted.with_candidates_only() if gang.coupled is None and not counted.is_short else gang
     gang = candidates if question.mute else gang
@@ -198,8 +200,8 @@ def capacity_bound(
     gang = pod_groups.compile_gang(pods, cluster)
     if not isinstance(gang, Gang) or any(demand.extended for demand in pods):
         return None
-    question = _Question(cluster, meters, selectors, 0, anything, choice, None)
-    counted = candidate_nodes.count(gang, cluster, question.device_signatures(gang), question.fits, beside)
+    question = _Question(cluster, meters, selectors, 0, anything, choice, None, beside=beside)
+    counted = question.counted(gang, question.device_signatures(gang))
     return None if counted is None else counted.capacity_bound
 
 

@@ -128,11 +128,15 @@ class BinPacker:
         return node_order.free_choice_rank(node_state.left, self._takeable(node_state), nodes[0])
 
     def _rank_by_use(self, kind: PodKind, group: tuple[NodeState, Sequence[int]]) -> tuple[bool, FirstFitRank[int]]:
-        """Return the place of a group by what a pod of a kind would take and strand there; those without room last."""
+        """Return the place of a group by what a pod of a kind would take and strand there.
+
+        Groups that are not known to take a pod come last.
+        """
         node_state, (first, *_) = group
         use = self._fits.use(kind.parsed_requests, node_state.node_sig)
         if isinstance(use, Unranked):
-            return use is Unranked.UNFIT, node_order.first_fit_rank(self._takeable(node_state), first, None, 0)
+            is_last = use in {Unranked.UNFIT, Unranked.UNKNOWN}
+            return is_last, node_order.first_fit_rank(self._takeable(node_state), first, None, 0)
         before, after = self._state.served(first), self._state.served(first, kind.wants)
         stranded = stranded_devices.growth(use, before, after)
         return False, node_order.first_fit_rank(node_state.free, first, use, stranded)

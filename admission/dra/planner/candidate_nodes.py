@@ -34,6 +34,7 @@ from admission.dra.planner import node_filters, node_order, requeue_hint
 from admission.dra.planner.node_order import FirstFitRank
 from admission.dra.planner.pod_groups import Gang, PodKind
 from admission.dra.requests import requests
+from admission.dra.requests.gang_request import Choice
 from admission.dra.requests.requests import Mode
 from admission.dra.state.cluster_state import ClusterState
 
@@ -302,11 +303,13 @@ def count(
     cluster: ClusterState,
     known: DeviceSignatures,
     fits: Callable[[Units], Fits],
+    *,
+    choice: Choice,
     beside: Mapping[str, int] = _NOTHING,
 ) -> CountedGang | None:
     """Return a gang with its candidate nodes; None if its pods are of several kinds or the cluster state simulated.
 
-    fits: what its pods get on nodes.
+    fits: what its pods get on nodes if the devices are picked by `choice`.
     """
     if len(gang.kinds) != 1 or gang.shared or cluster.is_what_if:
         return None
@@ -317,7 +320,7 @@ def count(
     wants = tuple(sorted(kind.wants.items()))
     by_use = tuple(sorted(beside.items()))
     claims = kind.parsed_requests
-    key = (cluster.series, includes_taken, kind.nodes, claims, plain, wants, bool(kind.bound), by_use)
+    key = (cluster.series, includes_taken, kind.nodes, claims, plain, wants, bool(kind.bound), by_use, choice)
     candidates: CandidateNodes | None = known.candidate_nodes.pop(key, None)
     if candidates is None:
         candidates = CandidateNodes(

@@ -82,6 +82,8 @@ CASES: dict[str, tuple[list[claims.Claim], list[tuple[Allocation, float | None]]
     "a claim that has the device for itself": ([a_claim("a")], [(held("a"), 80)], {}),
     "another capacity": ([a_claim("a", "1Gi", key="cores")], [(held("a"), 80)], {}),
     "of another claim it is not known what it asked for": ([A], [(held("a"), 80), (held("gone"), 80)], {}),
+    "a claim of no queue has it as well": ([A, a_claim("outside", "40Gi")], [(held("a"), 30)], {}),
+    "a claim of no queue of which it is not known": ([A, a_claim("outside")], [(held("a"), 80)], {}),
     "another claim had it earlier in that time": (
         [A, B],
         [(held("b"), 16), (held("a", start=NOON + HOUR / 2), 16)],

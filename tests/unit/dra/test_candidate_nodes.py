@@ -120,3 +120,22 @@ def test_once_a_device_can_be_shared_free_devices_are_no_longer_counted(choice: 
 
     assert isinstance(first, NoPlan)
     assert isinstance(gang_planner.plan(pods, after, selectors=selectors, steps=STEPS, choice=choice, mute=True), Plan)
+
+
+EVICTING = {"taints": [{"key": "sick", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}]}
+
+
+@pytest.mark.parametrize("order", [tuple(Choice), tuple(Choice)[::-1]], ids=" and ".join)
+def test_what_one_choice_finds_to_be_full_is_not_for_another(order: tuple[Choice, ...]) -> None:
+    """kube-scheduler takes the first device, and its taint evicts the pod; Muster would take the second one."""
+    pod = a_pod("p-0", a_request("gpu", 1, tolerations=[{"key": "sick", "operator": "Exists"}]))
+    cluster = a_cluster().node("a", gpus=[EVICTING, {}]).node("b", gpus=[EVICTING, {}]).cluster()
+    selectors = Selectors()
+
+    found = {
+        choice: gang_planner.plan([pod], cluster, selectors=selectors, steps=STEPS, choice=choice, mute=True)
+        for choice in order
+    }
+
+    assert isinstance(found[Choice.FREE], Plan)
+    assert isinstance(found[Choice.FIRST_FIT], NoPlan)
