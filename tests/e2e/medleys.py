@@ -69,10 +69,13 @@ class Step:
     pause: float = 0.0
 
 
-def script(seed: int, gangs: int, device_class: str) -> list[Step]:
-    """Return what happens to so many gangs: deaths and losses in proportion, of each kind at least one."""
+def script(seed: int, gangs: int, device_class: str, *, shares: bool) -> list[Step]:
+    """Return what happens to so many gangs: deaths and losses in proportion, of each kind at least one.
+
+    shares: whether gangs may ask for shares of devices, which is a feature of the release.
+    """
     chance = random.Random(seed)  # noqa: S311 - a test's dice
-    return list(_Author(chance, gangs, _Shapes(chance, device_class)).steps())
+    return list(_Author(chance, gangs, _Shapes(chance, device_class, shares=shares)).steps())
 
 
 # Each misfortune, after how many gangs it comes again, and what ends it some gangs later.
@@ -138,7 +141,7 @@ class _Author:
 class _Shapes:
     """Draws gangs that fit an empty cluster within the quota, and a few that never do."""
 
-    def __init__(self, chance: random.Random, device_class: str) -> None:
+    def __init__(self, chance: random.Random, device_class: str, *, shares: bool) -> None:
         self._chance = chance
         self._class = device_class
         self._kinds: Sequence[tuple[Callable[[], Shape], int]] = (
@@ -149,7 +152,7 @@ class _Shapes:
             (self._same_side, 2),
             (self._much_cpu, 2),
             (self._one_claim, 2),
-            (self._shares, 2),
+            (self._shares, 2 if shares else 0),
             (self._impossible, 2),
         )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.controlplane import ControlPlane, workloads
+from tests.controlplane import ControlPlane, building, workloads
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
@@ -89,7 +89,8 @@ def test_whoever_dies_every_gang_runs_whole_and_the_books_are_right(lab: Lab, mo
 
     try:
         with witness.watching():
-            fire.run(medleys.script(SEED, GANGS, lab.driver))
+            shares = lab.control_plane.version not in building.ON_DEMAND
+            fire.run(medleys.script(SEED, GANGS, lab.driver, shares=shares))
             come_to_an_end(fire, mode)
     finally:
         lab.client.delete(f"{others.pods}?gracePeriodSeconds=0&labelSelector={OUTSIDE}")

@@ -105,7 +105,8 @@ class FirstFitSearch:
         self._failed: set[Hashable] = set()
         self._fits: dict[Hashable, _Fit] = {}
         self._searched: dict[Hashable, Match | DeadEnd | RequestRefusal] = {}
-        self._first_fits = FirstFits(self.state.units, cluster.profile)
+        # Contents are as the signatures' profile has them, which for a free choice lacks defects of the cluster's.
+        self._first_fits = FirstFits(self.state.units, device_signatures.need.profile)
         self._consumptions: dict[Hashable, Consumption | None] = {}
         self._parsed = device_signatures.parsed_requests
         self._bounds = UpperBounds(gang, self.state, device_signatures)

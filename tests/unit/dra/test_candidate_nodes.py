@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from admission.dra import gang_planner
+from admission.dra import compatibility, gang_planner
+from admission.dra.compatibility import Release
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner import candidate_nodes
 from admission.dra.planner.no_plan import NoPlan
@@ -139,3 +140,17 @@ def test_what_one_choice_finds_to_be_full_is_not_for_another(order: tuple[Choice
 
     assert isinstance(found[Choice.FREE], Plan)
     assert isinstance(found[Choice.FIRST_FIT], NoPlan)
+
+
+@pytest.mark.parametrize("release", list(Release))
+@pytest.mark.parametrize("choice", list(Choice))
+def test_why_there_is_no_plan_is_said_of_every_release_and_choice(release: Release, choice: Choice) -> None:
+    """1.34 and 1.35 take devices in an order that is theirs; where Muster picks them, that order does not count."""
+    builder = a_cluster().node("a", gpus=2).node("b", gpus=1)
+    cluster = cluster_state.build(builder.snapshot(), (), profile=compatibility.profile(release))
+    pods = [a_pod("p-0", 1), a_pod("p-1", 2), a_pod("p-2", 2)]
+
+    answer = gang_planner.plan(pods, cluster, selectors=Selectors(), steps=STEPS, choice=choice)
+
+    assert isinstance(answer, NoPlan)
+    assert answer.message
