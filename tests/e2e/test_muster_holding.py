@@ -298,7 +298,7 @@ def test_with_auto_what_starts_at_once_is_gated_and_what_comes_while_others_wait
         herd.wait_held("", of=second)
 
         eventually(lambda: _is_held_now(lab), what="Jobs are held, since one waits")
-        third = herd.put(a_job(herd, "third", 2))
+        third = herd.put(a_job(herd, "third", 4))  # a smaller one may go before the second while the first is ending
         assert third["spec"]["suspend"] is True
         herd.wait_held("", of=third)
         assert not pods_of(herd, "third")
@@ -306,7 +306,7 @@ def test_with_auto_what_starts_at_once_is_gated_and_what_comes_while_others_wait
         herd.delete(first)
         wait_running(herd, "second", 4)
         herd.delete(second)
-        wait_running(herd, "third", 2)
+        wait_running(herd, "third", 4)
         assert mark(seen(herd, third)) == "started"
         eventually(lambda: not _is_held_now(lab), what="nobody waits any more")
         herd.clear(first, second, third)
