@@ -69,13 +69,13 @@ class Step:
     pause: float = 0.0
 
 
-def script(seed: int, gangs: int, device_class: str, *, shares: bool) -> list[Step]:
+def script(seed: int, gangs: int, device_class: str, *, parts: bool) -> list[Step]:
     """Return what happens to so many gangs: deaths and losses in proportion, of each kind at least one.
 
-    shares: whether gangs may ask for shares of devices, which is a feature of the release.
+    parts: whether gangs may ask for partitions and shares of devices, which are features of the release.
     """
     chance = random.Random(seed)  # noqa: S311 - a test's dice
-    return list(_Author(chance, gangs, _Shapes(chance, device_class, shares=shares)).steps())
+    return list(_Author(chance, gangs, _Shapes(chance, device_class, parts=parts)).steps())
 
 
 # Each misfortune, after how many gangs it comes again, and what ends it some gangs later.
@@ -141,18 +141,18 @@ class _Author:
 class _Shapes:
     """Draws gangs that fit an empty cluster within the quota, and a few that never do."""
 
-    def __init__(self, chance: random.Random, device_class: str, *, shares: bool) -> None:
+    def __init__(self, chance: random.Random, device_class: str, *, parts: bool) -> None:
         self._chance = chance
         self._class = device_class
         self._kinds: Sequence[tuple[Callable[[], Shape], int]] = (
             (self._plain, 5),
-            (self._several_requests, 2),
-            (self._one_of, 2),
-            (self._parts, 3),
+            (self._several_requests, 2 if parts else 0),
+            (self._one_of, 2 if parts else 0),
+            (self._parts, 3 if parts else 0),
             (self._same_side, 2),
             (self._much_cpu, 2),
             (self._one_claim, 2),
-            (self._shares, 2 if shares else 0),
+            (self._shares, 2 if parts else 0),
             (self._impossible, 2),
         )
 

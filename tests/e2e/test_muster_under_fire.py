@@ -89,8 +89,8 @@ def test_whoever_dies_every_gang_runs_whole_and_the_books_are_right(lab: Lab, mo
 
     try:
         with witness.watching():
-            shares = lab.control_plane.version not in building.ON_DEMAND
-            fire.run(medleys.script(SEED, GANGS, lab.driver, shares=shares))
+            parts = lab.control_plane.version not in building.ON_DEMAND
+            fire.run(medleys.script(SEED, GANGS, lab.driver, parts=parts))
             come_to_an_end(fire, mode)
     finally:
         lab.client.delete(f"{others.pods}?gracePeriodSeconds=0&labelSelector={OUTSIDE}")
