@@ -88,7 +88,7 @@ class RecentUseReader:
             return
         known = memory_use.asked(snapshot.claims.values())
         found: dict[GangUid, MemoryExceeded] = {}
-        if known:
+        if any(amount is not None for of_claim in known.values() for amount in of_claim.values()):
             start = end - self._interval
             rows = [row async for row in self._log.recorded(start, end, snapshot.queues.keys())]
             found = memory_use.exceeding(rows, await self._log.allocations(start, end), known)
