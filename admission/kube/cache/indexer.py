@@ -88,11 +88,12 @@ class Table:
 
     def is_behind(self, obj: Json) -> bool:
         """Return whether the table lacks an object, or has an older version of it."""
-        known, version = self._versions.get(self._key(obj)), str(_meta(obj).get("resourceVersion") or "")
-        if known is None:
-            return True
-        # Versions are ascending numbers, which Kubernetes guarantees since 1.35 and has always kept.
-        return known.isdecimal() and version.isdecimal() and int(known) < int(version)
+        known = self._versions.get(self._key(obj))
+        return known is None or _is_older(known, str(_meta(obj).get("resourceVersion") or ""))
+
+    def has_newer(self, key: str, version: str) -> bool:
+        """Return whether an object is stored in a later version than this one."""
+        return _is_older(version, self._versions.get(key, ""))
 
     def record_answer(self) -> None:
         """Record that the API server answered for the kind just now."""
@@ -156,6 +157,11 @@ def _equal_but_version(before: Any, after: Any) -> bool:
         return bool(replace(before, resource_version=after.resource_version) == after)
     versioned = replace(before.meta, resource_version=after.meta.resource_version)
     return bool(replace(before, meta=versioned) == after)
+
+
+def _is_older(version: str, other: str) -> bool:
+    """Compare two resourceVersions: ascending numbers, which Kubernetes guarantees since 1.35 and has always kept."""
+    return version.isdecimal() and other.isdecimal() and int(version) < int(other)
 
 
 def _meta(obj: Json) -> Mapping[str, Any]:

@@ -1,7 +1,8 @@
 """Reports of Muster's decisions in the cluster, as statuses and Events: the real `ports.Reports`.
 
 Statuses are applied on the server side, so that Muster owns its fields and those that it no longer sets are removed.
-The last applied status of each object is cached, and an equal one is not written again.
+The last applied status of each object is cached, and an equal one is not written again unless the watch shows that
+somebody else has written the object since: a leader that was deposed in the middle of a write, or a user.
 """
 
 import asyncio
@@ -42,6 +43,8 @@ class CachedObject:
     """An object in the state that Muster last read or wrote."""
 
     uid: str
+    version: str
+    """The resourceVersion."""
     labels: Json
     owners: tuple[str, ...]
     spec: Json
@@ -62,7 +65,7 @@ def _owners(workload: Owner | None) -> tuple[str, ...]:
 
 
 class Reporter:
-    """Writes reports. With a store, it notices a deleted or recreated object before it writes to it."""
+    """Writes reports. With a store, it notices a deleted, recreated or changed object before it writes to it."""
 
     def __init__(
         self,
@@ -178,12 +181,12 @@ class Reporter:
         await self._connection.post(collection, body, retry_policy=ONCE)
 
     async def _stored(self, kind: Kind, key: str, path: str) -> CachedObject | None:
-        """Return the object as last seen; read it if it is not cached or may be another one. None if there is none.
+        """Return the object as last seen; read it if it is not cached or may be otherwise now. None if there is none.
 
         An object that is neither cached nor in the synced store is not read, since it almost certainly does not exist.
         """
         cached = self._cache.get(path)
-        if cached is not None and self._is_same_object(kind, key, cached):
+        if cached is not None and self._is_current(kind, key, cached):
             return cached
         if cached is None and self._is_known_absent(kind, key):
             return None
@@ -193,10 +196,12 @@ class Reporter:
             self._cache.pop(path, None)
             return None
 
-    def _is_same_object(self, kind: Kind, key: str, cached: CachedObject) -> bool:
+    def _is_current(self, kind: Kind, key: str, cached: CachedObject) -> bool:
+        """Return whether the watch shows this object, and no later write than ours."""
         if self._store is None or kind not in self._store.tables:
             return True
-        return self._store.uid_of(kind, key) == cached.uid
+        is_same = self._store.uid_of(kind, key) == cached.uid
+        return is_same and not self._store.tables[kind].has_newer(key, cached.version)
 
     def _is_known_absent(self, kind: Kind, key: str) -> bool:
         table = self._store.tables.get(kind) if self._store is not None else None
@@ -229,6 +234,7 @@ class Reporter:
         owners = tuple(str(owner.get("uid")) for owner in meta.get("ownerReferences") or ())
         cached = CachedObject(
             uid=str(meta.get("uid", "")),
+            version=str(meta.get("resourceVersion", "")),
             labels=meta.get("labels") or {},
             owners=owners,
             spec=obj.get("spec") or {},

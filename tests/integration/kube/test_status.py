@@ -20,7 +20,7 @@ from admission.api.values.reasons import Denial, DenyReason, EventReason, Hold, 
 from admission.errors import FixError
 from admission.kube.cache import watched_resources
 from admission.kube.cache.store import Store
-from admission.kube.client.connection import Connection
+from admission.kube.client.connection import Connection, PatchKind
 from admission.kube.writers import events, status_encoding
 from admission.kube.writers.status import Reporter
 from tests.integration.kube.fake_api import FakeApi, status
@@ -84,6 +84,38 @@ async def test_a_new_leader_does_not_write_a_gang_status_that_is_already_there(
     await Reporter(connection, clock=ticking()).gang(a_report(hold=HOLD))
 
     assert api.count("PATCH", f"{GANG}/status") == 1
+
+
+@pytest.mark.parametrize("writer", ["a deposed leader", "a user"])
+async def test_what_another_writes_over_a_status_is_corrected_by_the_next_report(
+    api: FakeApi, connection: Connection, writer: str
+) -> None:
+    """A leader that was paused in the middle of a write, and goes on when another one has written its last report."""
+    store = Store((watched_resources.QUEUES,))
+    table = store.tables[watched_resources.QUEUES]
+    api.put(watched_resources.QUEUES.path, {"metadata": {"name": "q"}})
+
+    def seen() -> dict[str, Any]:
+        queue: dict[str, Any] = api.objects[watched_resources.QUEUES.path]["q"]
+        table.put(queue)
+        return queue
+
+    seen()
+    leader, report = Reporter(connection, store, clock=lambda: START), QueueReport(name=QueueName("q"))
+    await leader.queue(report)
+    right = seen()["status"]
+    before = replace(report, gangs={Phase.RUNNING: 2})
+    if writer == "a user":
+        await connection.patch(f"{QUEUE}/status", {"status": {"gangs": {"Running": 9}}}, PatchKind.MERGE)
+    else:
+        await Reporter(connection, clock=lambda: START).queue(before)
+    assert seen()["status"] != right
+
+    reads = api.count("GET", QUEUE)
+    await leader.queue(report)
+    assert seen()["status"] == right
+    await leader.queue(report)
+    assert api.count("GET", QUEUE) == reads + 1, "its own write is not read again"
 
 
 async def test_a_gang_without_pods_is_made_only_if_they_went_before_its_object_was(
