@@ -12,15 +12,19 @@ SECONDS_BETWEEN_LOOKS = 0.1
 Seen = TypeVar("Seen")
 
 
-def eventually(look: Callable[[], Seen | None], *, what: str, within: float = PATIENCE) -> Seen:
-    """Look until something true is seen, and return it; fail with the last sight once `within` seconds are over."""
+def eventually(look: Callable[[], Seen | None], *, what: str | Callable[[], str], within: float = PATIENCE) -> Seen:
+    """Look until something true is seen, and return it; fail with the last sight once `within` seconds are over.
+
+    what: what is waited for, or a function that says at the end how things stand.
+    """
     deadline = time.monotonic() + within
     while True:
         seen = look()
         if seen:
             return seen
         if time.monotonic() > deadline:
-            msg = f"{what}: not seen within {within:g} s; last seen: {seen!r}"
+            told = what if isinstance(what, str) else what()
+            msg = f"{told}: not seen within {within:g} s; last seen: {seen!r}"
             raise AssertionError(msg)
         time.sleep(SECONDS_BETWEEN_LOOKS)
 

@@ -150,7 +150,7 @@ class Lab:
         number = self.driver.partition(".")[0]
         eventually(
             lambda: {name: self.used(f"{name}-{number}") for name in amounts} == amounts,
-            what=f"{amounts}; last {[(meter, self.used(meter)) for meter in self.meters]}",
+            what=lambda: f"{amounts}; last {[(meter, self.used(meter)) for meter in self.meters]}",
         )
 
     def pinned_to(self, name: str) -> list[str]:
