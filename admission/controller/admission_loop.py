@@ -1,10 +1,13 @@
 """The loop of admission cycles, which runs as long as this process leads.
 
 A cycle starts after a change, with a short delay so that a burst costs one cycle, or after a time: the slow resync, or
-the end of the next back-off or start timeout.
+the end of the next back-off or start timeout. Between two cycles there is a pause that follows the processor time which
+this process used during the earlier one, so that a cycle that only waited for the API server or the database delays
+nobody.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,8 +24,11 @@ from admission.errors import RetryError
 log = structlog.get_logger()
 
 
+PAUSE_FACTOR = 2
+"""Seconds of pause for each second of processor time, so that cycles take at most a third of one core."""
+
 LONGEST_PAUSE = 1.0
-"""Longest pause in seconds after a long cycle."""
+"""Longest pause in seconds."""
 
 
 LINES_AT_ONCE = 100
@@ -75,7 +81,7 @@ async def admit(
             term.confirm()
         may_begin = False
         timing = pace()
-        started = loop.time()
+        started, used_before = loop.time(), time.process_time()
         try:
             with leader.ports.traces.cycle():
                 result = await cycle.run(leader, clock())
@@ -87,16 +93,17 @@ async def admit(
         _warn(result, before)
         _log_defects(result, before)
         before = result
-        seconds = loop.time() - started
-        observe(result, seconds)
+        used = time.process_time() - used_before
+        observe(result, loop.time() - started)
         if not term.is_confirmed:
             continue
         wait = _seconds_until_next(result, clock(), timing.resync)
-        await _change_or_timeout(changes, wait)
-        # A pause after a long cycle leaves time to the watches and the webhook, and makes a burst cost fewer cycles.
+        # The pause leaves time to the watches and the webhook, and makes a burst cost fewer cycles.
         # There is none when the cycle reached its limit of admissions, so that the remaining gangs need not wait.
-        pause = min(2 * seconds, LONGEST_PAUSE) if wait or not result.granted else 0.0
-        await asyncio.sleep(max(timing.debounce, pause))
+        pause = min(PAUSE_FACTOR * used, LONGEST_PAUSE) if wait or not result.granted else 0.0
+        rested = loop.time() + pause
+        await _change_or_timeout(changes, wait)
+        await asyncio.sleep(max(timing.debounce, rested - loop.time()))
 
 
 async def _log_decisions(result: CycleResult) -> None:

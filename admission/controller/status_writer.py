@@ -31,6 +31,11 @@ Write = Callable[[], Awaitable[None]]
 
 MAX_SETTLE_FACTOR = 4
 
+WRITES_PER_SECOND = 10
+LONGEST_SETTLE = 30.0
+"""What will soon be otherwise waits so long in seconds that all that is pending takes so many writes a second, at most
+so long: in a burst, most gangs run before anybody could have read of each step on their way."""
+
 MOST_NOTICES = 1_000
 """Events pending at most; the oldest are dropped, to spare the API server."""
 
@@ -48,7 +53,8 @@ class StatusWriter:
     """The port Reports, without waiting: `run` does the writes, `writes` at a time, with `pause` seconds in between.
 
     settle: seconds that what will soon be otherwise waits for the next report, and between two of one queue. A gang
-    that stays so waits twice as long each time, up to `MAX_SETTLE_FACTOR` times `settle`.
+    that stays so waits twice as long each time, up to `MAX_SETTLE_FACTOR` times `settle`; and longer while much is
+    pending.
     """
 
     def __init__(
@@ -86,8 +92,12 @@ class StatusWriter:
             # It came and went in the meantime: its object is made all the same.
             report = replace(report, had_pods=True)
         is_settled = not _is_on_its_way(report) and self._states.get(key) != _state(report)
-        wait = 0.0 if is_settled else self._settle * min(2 ** self._waits[key], MAX_SETTLE_FACTOR)
+        wait = 0.0 if is_settled else self._settle_time(key)
         self._enqueue(key, report, partial(self._reports.gang, report), due=_now() + wait)
+
+    def _settle_time(self, key: Key) -> float:
+        usual = self._settle * min(2 ** self._waits[key], MAX_SETTLE_FACTOR)
+        return max(usual, min(len(self._pending) / WRITES_PER_SECOND, LONGEST_SETTLE))
 
     async def queue(self, report: QueueReport) -> None:
         key = "Queue", report.name

@@ -19,7 +19,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rich.console import Console
@@ -128,7 +128,8 @@ class Bench:
     def clear(self) -> None:
         """Delete all Jobs and wait until nothing is left of them."""
         client = self.namespace.client
-        client.delete(f"{self.jobs}?propagationPolicy=Background")
+        # The API server answers when all of them are deleted, a thousand Jobs not within the usual time.
+        replace(client, timeout=PATIENCE).delete(f"{self.jobs}?propagationPolicy=Background")
         left = [self.jobs, self.namespace.pods, self.namespace.claims]
         if self.kueue is not None:
             left.append(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{self.namespace.name}/workloads")

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import itertools
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -144,6 +146,45 @@ async def test_a_view_that_does_not_catch_up_ends_the_term() -> None:
             leader, Always(), pace=lambda: pace, clock=lambda: NOON, observe=observe, confirm=confirmed
         )
     assert asked == [False, True], "the next term does nothing before it has"
+
+
+class After:
+    """A view that changes a while after each call."""
+
+    SECONDS = 0.05
+
+    async def wait(self) -> None:
+        await asyncio.sleep(self.SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("used", "longest"),
+    [(0.0, 0.01), (0.1, 0.2 - After.SECONDS), (100.0, admission_loop.LONGEST_PAUSE - After.SECONDS)],
+)
+async def test_the_pause_follows_the_processor_time_of_the_cycle_and_begins_at_its_end(
+    used: float, longest: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change that comes when the pause is over, or after a cycle that only waited for others, does not wait."""
+    leader, sleep, paused = a_leader(Cluster(a_cluster().queue("q", gpus=1)), Ledger()), asyncio.sleep, list[float]()
+    reading = itertools.count()
+
+    async def recorded(seconds: float) -> None:
+        if seconds != After.SECONDS:
+            paused.append(seconds)
+        await sleep(0 if seconds != After.SECONDS else seconds)
+
+    def observe(result: CycleResult, seconds: float) -> None:
+        if len(paused) == 2:
+            raise Enough
+
+    monkeypatch.setattr(time, "process_time", lambda: next(reading) * used)
+    monkeypatch.setattr(asyncio, "sleep", recorded)
+    pace = admission_loop.Pace(resync=60.0, debounce=0.01)
+    with contextlib.suppress(Enough):
+        await admission_loop.admit(leader, After(), pace=lambda: pace, clock=lambda: NOON, observe=observe)
+
+    assert all(0.01 <= one <= longest for one in paused), paused
+    assert len(paused) == 2
 
 
 async def test_a_clock_behind_the_ledger_is_logged_once_each_time() -> None:

@@ -163,6 +163,29 @@ async def test_a_gang_that_stays_on_its_way_is_written_ever_less_often(monkeypat
     assert written == [(at, at) for at in (3, 10, 23, 36, 49)]
 
 
+@pytest.mark.parametrize(("gangs", "seconds"), [(1, 3), (20, 3), (150, 15), (1000, 30)])
+async def test_gangs_on_their_way_wait_the_longer_the_more_there_are(
+    gangs: int, seconds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, cluster = [0.0], Cluster()
+    monkeypatch.setattr(status_writer, "_now", lambda: now[0])
+    outbox = StatusWriter(cluster, settle=3.0, forget_after=1000.0)
+    for number in range(gangs):
+        await outbox.gang(a_report(f"{number}"))
+    await outbox.gang(a_report("last"))
+    await outbox.gang(a_report("runs", phase=Phase.RUNNING))
+
+    await outbox.flush_due()
+    assert cluster.written == [("runs", Phase.RUNNING)], "what people wait for is written at once"
+
+    now[0] = seconds - 0.01
+    await outbox.flush_due()
+    assert ("last", Phase.PENDING) not in cluster.written
+    now[0] = seconds + 0.01
+    await outbox.flush_due()
+    assert ("last", Phase.PENDING) in cluster.written
+
+
 async def test_a_queue_that_changes_all_the_time_is_written_now_and_then() -> None:
     written: list[int] = []
 
