@@ -147,6 +147,22 @@ def kept_beside_a_reservation() -> tuple[Expanded, tuple[Arrival, ...]]:
     return expand.expand(objects), traces.decode(Row(at, row) for at, row in enumerate(rows, 1)).arrivals
 
 
+def kept_no_longer_from_its_turn_on() -> tuple[Expanded, tuple[Arrival, ...]]:
+    """An owner keeps quota until it is known, at its own turn, to fit no node; a job behind it takes that at once."""
+    objects = [*fixed(), *node("node-0", 3, "a", 5), *node("node-1", 4, "b", 1)]
+    for name, nominal in (("x", 0), ("y", 5)):
+        spec: Json = {"parent": "all", "namespaceSelector": {}, "quotas": [{"meter": "gpus", "nominal": nominal}]}
+        objects.append(queue(name, **spec, lending="WhenIdle", fairSharing={"weight": 1}))
+    one: Json = {"queue": "x", "runtime": 8, "claims": [_claim(1, "")]}
+    rows = [
+        {**one, "name": "owner", "queue": "y", "arrival": 3, "pods": 3, "requests": {"cpu": "2"}},
+        {**one, "name": "first", "arrival": 4, "pods": 3, "requests": {"cpu": "1"}},
+        {**one, "name": "short", "arrival": 5, "claims": [_claim(3, "a")]},
+        {**one, "name": "fits", "arrival": 6, "pods": 2},
+    ]
+    return expand.expand(objects), traces.decode(Row(at, row) for at, row in enumerate(rows, 1)).arrivals
+
+
 def reserved_early(*, beside_an_unknown_end: bool) -> tuple[Expanded, tuple[Arrival, ...]]:
     """What a reservation leaves to others depends on when it was made.
 
@@ -244,6 +260,7 @@ class Controlled:
 @settings(max_examples=soaking.examples(25), deadline=None)
 @example(*short_later())
 @example(*kept_beside_a_reservation())
+@example(*kept_no_longer_from_its_turn_on())
 @example(*reserved_early(beside_an_unknown_end=False))
 @example(*reserved_early(beside_an_unknown_end=True))
 @given(towns(), jobs())

@@ -6,6 +6,7 @@ that job waits for it. The reasons are those of `checks.lender_quota`.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from enum import Enum
 
 from admission.api.muster.gangs import Charge
 from admission.api.values.names import QueueName
@@ -20,6 +21,14 @@ from admission.simulation.replay.cluster import Clock
 
 Held = tuple[Waiting, Verdict]
 """The first job of a backlog, and the verdict that holds it."""
+
+
+class KeptChange(Enum):
+    """What the turn of a job changes of what its queue keeps."""
+
+    NONE = "nothing"
+    MORE = "it may keep more"
+    LESS = "it keeps less of some meter"
 
 
 class KeptQuota:
@@ -65,27 +74,26 @@ class KeptQuota:
             if waiting.queue in self.lenders and self._may_wait(verdict) and self._may_keep(waiting):
                 yield waiting
 
-    def turn(self, waiting: Waiting, verdict: Verdict) -> bool:
-        """Keep quota for a held job that has its turn, if it is the first that needs that, or keep it no longer.
-
-        Return whether what is kept may have changed.
-        """
+    def turn(self, waiting: Waiting, verdict: Verdict) -> KeptChange:
+        """Keep quota for a held job that has its turn, if it is the first that needs that, or keep it no longer."""
         queue = waiting.queue
         if queue in self._kept or queue not in self.lenders:
-            return False
+            return KeptChange.NONE
         self._passed.add(waiting.key)
+        known = self._kept_before.get(queue)
+        before = self._charge(known) if known is not None else {}
         if self._is_short(waiting, verdict):
-            if self._kept_before.get(queue) is not waiting:
+            if known is not waiting:
                 self._clock.backfill.ensure_reservations(
                     self._clock.inputs(waiting, self._clock.queue_usage), self._charge(waiting)
                 )
-            self._kept[queue] = waiting
-            self._clock.queue_usage.keep(queue, self._charge(waiting))
-            return True
-        if self._kept_before.get(queue) is waiting:
-            self._clock.queue_usage.keep(queue, {})
-            return True
-        return False
+            self._kept[queue], after = waiting, self._charge(waiting)
+        elif known is waiting:
+            after = {}
+        else:
+            return KeptChange.NONE
+        self._clock.queue_usage.keep(queue, after)
+        return KeptChange.LESS if any(after.get(meter, 0) < kept for meter, kept in before.items()) else KeptChange.MORE
 
     def end(self, held: Iterable[Held], waits: Callable[[Waiting], bool], *, has_started: bool) -> bool:
         """End a round, and make or prove the reservations of heads; return whether others may start in the next one.

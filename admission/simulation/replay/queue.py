@@ -29,7 +29,7 @@ from admission.simulation.replay.arrivals import Waiting
 from admission.simulation.replay.backlog import ReplayQueue
 from admission.simulation.replay.cluster import Clock, Running
 from admission.simulation.replay.decision_order import DecisionOrder
-from admission.simulation.replay.kept_quota import Held, KeptQuota
+from admission.simulation.replay.kept_quota import Held, KeptChange, KeptQuota
 
 Refused = tuple[Waiting, Denial]
 
@@ -124,14 +124,13 @@ class Muster:
         started: list[Running] = []
         for waiting, undecided in order:
             if undecided is None:
-                if self._pass(waiting):
-                    order.postponed.note_change()
+                self._pass(waiting, order)
                 continue
             before = clock.backfill.revision
             started += self._decide(waiting, undecided, order)
             self._continue(undecided, waiting, order)
             if clock.backfill.revision != before:
-                self._reexamine_reserved(order)
+                self._reexamine(order, [backlog for backlog in self._backlogs.values() if backlog.is_reserved])
             self._promote(waiting.queue, order)
         return started
 
@@ -143,8 +142,7 @@ class Muster:
             return []
         if isinstance(verdict.outcome, Hold):
             backlog.hold(waiting, verdict)
-            if self._kept.turn(waiting, verdict):
-                order.postponed.note_change()
+            self._keep(waiting, verdict, order)
             return []
         self._remove(backlog, waiting)
         if not isinstance(verdict.outcome, Grant):
@@ -155,12 +153,19 @@ class Muster:
         order.charge(waiting.queue, plan.charge)
         return [clock.start(waiting, plan, plan.charge)]
 
-    def _pass(self, waiting: Waiting) -> bool:
-        """Let a job that is known to be held have its turn; return whether what queues keep has changed."""
+    def _pass(self, waiting: Waiting, order: DecisionOrder) -> None:
+        """Let a job that is known to be held have its turn."""
         backlog = self._backlogs.get(self._backlog_key(waiting))
-        if backlog is None or backlog.head is not waiting or backlog.head_verdict is None:
-            return False
-        return self._kept.turn(waiting, backlog.head_verdict)
+        if backlog is not None and backlog.head is waiting and backlog.head_verdict is not None:
+            self._keep(waiting, backlog.head_verdict, order)
+
+    def _keep(self, waiting: Waiting, verdict: Verdict, order: DecisionOrder) -> None:
+        """Let the queue of a held job that has its turn keep quota for it, or no longer; others may take that now."""
+        change = self._kept.turn(waiting, verdict)
+        if change is not KeptChange.NONE:
+            order.postponed.note_change()
+        if change is KeptChange.LESS:
+            self._reexamine(order, self._backlogs.values())
 
     def _enter_lenders(self, order: DecisionOrder) -> None:
         """Enter the held jobs for which queues keep quota if they are short of it when they have their turn.
@@ -234,11 +239,11 @@ class Muster:
             if job is not None:
                 order.enter(job, backlog)
 
-    def _reexamine_reserved(self, order: DecisionOrder) -> None:
-        """Enter the heads of backlogs whose conflicting reservations no longer exist."""
+    def _reexamine(self, order: DecisionOrder, backlogs: Iterable[ReplayQueue]) -> None:
+        """Enter the heads of those of the backlogs that are held for what no longer holds."""
         inputs = UnchangedReasons(self._clock)
-        for backlog in self._backlogs.values():
-            if backlog.is_reserved and not inputs.all_hold(backlog):
+        for backlog in backlogs:
+            if not inputs.all_hold(backlog):
                 backlog.reexamine()
                 order.enter(backlog.head, backlog)
 
