@@ -11,6 +11,7 @@ and complete within the budget of steps; an answer at its end is STEPS_ENDED and
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -53,9 +54,6 @@ from admission.errors import AmountError
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 NO_PLAN = "there is no plan"
-
-BEST_SHARE = 8
-"""A search on the nodes that come first has one of so many parts of the steps, since all are searched after it."""
 
 MAY_HAVE_PLANS = (Kind.STEPS_ENDED, Kind.OVER_QUOTA)
 """The answers that prove nothing against a plan: it was not found in time, or is too dear."""
@@ -173,15 +171,16 @@ def _counted(gang: Gang, question: _Question, known: DeviceSignatures) -> Plan |
         return _Planning(gang, question, known, question.steps).answer()
     if question.mute and counted.is_short:
         return NoPlan(kind=Kind.INFEASIBLE, message=NO_PLAN, capacity_bound=counted.capacity_bound)
-    best = None if counted.is_short else counted.with_best_only()
-    found = _Planning(best, question, known, question.steps // BEST_SHARE).plan() if best is not None else None
-    if found is not None:
-        return found
-    # Nodes with equal devices may be in different domains of a rule.
-    candidates = counted.with_candidates_only() if gang.coupled is None and not counted.is_short else gang
-    gang = candidates if question.mute else gang
-    answer = _Planning(gang, question, known, question.steps, candidates).answer()
-    return replace(answer, capacity_bound=counted.capacity_bound) if isinstance(answer, NoPlan) else answer
+    (best, candidates), spent = counted.limited(), 0
+    if best is not None:
+        first = _Planning(best, question, known, question.steps // candidate_nodes.BEST_SHARE)
+        if (found := first.plan()) is not None:
+            return found
+        spent = first.budget.spent
+    answer = _Planning(candidates if question.mute else gang, question, known, question.steps, candidates).answer()
+    if isinstance(answer, Plan):
+        return answer
+    return replace(answer, capacity_bound=counted.capacity_bound, steps=answer.steps + spent)
 
 
 def capacity_bound(
@@ -279,15 +278,16 @@ class _Planning:
             return self._infeasible(outcome)
         except StepsEndedError:
             message = f"neither a plan nor a proof that there is none was found in {self.steps} steps"
-            return NoPlan(kind=Kind.STEPS_ENDED, message=message, details={"steps": self.steps}, steps=self.steps)
+            details = {"steps": self.steps}
+            return NoPlan(kind=Kind.STEPS_ENDED, message=message, details=details, steps=self.budget.spent)
         except AmountError as error:
             message = f"the gang cannot be charged: {error}"
             return NoPlan(kind=Kind.UNPRICED, message=message, steps=self.budget.spent)
 
     def plan(self) -> Plan | None:
-        """Return a plan, if one is found without steps back or a second search; None decides nothing."""
+        """Return a plan, if one search finds it; None decides nothing."""
         try:
-            outcome = self._searched(self.affordable)
+            outcome = self._first(self.affordable)
             return self._plan(outcome) if outcome.done else None
         except (StepsEndedError, AmountError):
             return None
@@ -312,18 +312,23 @@ class _Planning:
 
     def _searched(self, affordable: Affordable) -> Outcome:
         """Search for nodes and devices. Raises StepsEndedError."""
-        if self.choice is Choice.FIRST_FIT:
-            beside = self.question.beside
-            return self._greedy_search(affordable, disproved=self._is_disproved, beside=beside).run()
         try:
-            return self._free(affordable)
+            return self._first(affordable, self._is_disproved)
         except StepsEndedError:
+            if self.choice is Choice.FIRST_FIT:
+                raise
             # First fit may find a plan sooner: a gang must not lose one because its devices may be chosen.
-            self.budget = Budget(self.steps)
+            self.budget.renew(self.steps)
             outcome = self._greedy_search(affordable).run()
             if outcome.done:
                 return outcome
             raise
+
+    def _first(self, affordable: Affordable, disproved: Callable[[], bool] | None = None) -> Outcome:
+        """Search once, as devices are picked. Raises StepsEndedError."""
+        if self.choice is Choice.FREE:
+            return self._free(affordable)
+        return self._greedy_search(affordable, disproved=disproved, beside=self.question.beside).run()
 
     def _is_disproved(self) -> bool:
         """Return whether a free choice of devices is proved to have no plan, within a fourth of the steps.
@@ -335,16 +340,15 @@ class _Planning:
         state = SearchState(self.candidates, self.cluster, known)
         if not _is_apart(self.candidates, state):
             return False
-        try:
-            return (
-                not BinPacker(self.candidates, state, self.cluster, known, Budget(self.steps // 4), anything).run().done
-            )
-        except StepsEndedError:
-            return False
+        parts = (self.candidates, state, self.cluster, known, Budget(self.steps // 4), anything)
+        with suppress(StepsEndedError):
+            return not BinPacker(*parts).run().done
+        return False
 
     def _free(self, affordable: Affordable) -> Outcome:
         beside = self.question.beside
-        state = SearchState(self.candidates, self.cluster, self.device_signatures, beside)
+        # What it has is packed node by node, so more groups would only make proofs longer.
+        state = SearchState(self.candidates, self.cluster, self.device_signatures, beside, by_served=False)
         if state.takes and not self.question.loose:
             return self._greedy_search(affordable).run()
         if _is_apart(self.candidates, state):
@@ -366,12 +370,9 @@ class _Planning:
 
     def _over_quota(self, shortfall: Shortfall) -> NoPlan:
         """Answer that no plan is affordable; or that there is none at all, if a search without quota proves it."""
-        try:
-            free = self._searched(anything)
-        except StepsEndedError:
-            free = None
-        if free is not None and not free.done:
-            return self._infeasible(free)
+        with suppress(StepsEndedError):
+            if not (free := self._searched(anything)).done:
+                return self._infeasible(free)
         return NoPlan(
             kind=Kind.OVER_QUOTA, message=shortfall.message, details=shortfall.details, steps=self.budget.spent
         )

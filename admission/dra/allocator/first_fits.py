@@ -3,26 +3,23 @@
 from typing import ClassVar
 
 from admission.dra.allocator import search, stranded_devices
-from admission.dra.allocator.results import Budget, DeadEnd, Match, StepsEndedError
-from admission.dra.allocator.stranded_devices import Consumption, Unranked
+from admission.dra.allocator.results import Budget, DeadEnd, Match
+from admission.dra.allocator.stranded_devices import Claims, Consumption, Fits, Unranked
 from admission.dra.compatibility import SchedulerProfile
 from admission.dra.equivalence.node_contents import Units
 from admission.dra.equivalence.node_signature import NodeSignature
-from admission.dra.requests.requests import ParsedClaim, RequestRefusal
+from admission.dra.requests.requests import RequestRefusal
 
-Claims = tuple[ParsedClaim, ...]
 Fit = Match | DeadEnd | RequestRefusal
 
-STEPS = 10_000
-"""The bound of a search for one pod on one node, where it is only about the order of nodes."""
 
-
-class FirstFits:
+class FirstFits(Fits):
     """The answers for nodes of some units under one profile. They are kept with the units."""
 
     ranks_by_free: ClassVar[bool] = True
 
     def __init__(self, units: Units, profile: SchedulerProfile) -> None:
+        super().__init__()
         self._units = units
         self._profile = profile
         self._known: dict[Claims, dict[NodeSignature, tuple[Fit, int]]] = units.results.setdefault(profile, {})
@@ -47,16 +44,6 @@ class FirstFits:
         known[node_sig] = found, budget.spent - spent
         return found
 
-    def use(self, claims: Claims, node_sig: NodeSignature) -> Consumption | Unranked:
-        """Return what a pod with these claims consumes on such a node."""
-        try:
-            found = self.fit(claims, node_sig, Budget(STEPS))
-        except StepsEndedError:
-            return Unranked.UNKNOWN
-        if not isinstance(found, Match):
-            return Unranked.UNFIT if isinstance(found, DeadEnd) else Unranked.REFUSED
-        return self.consumption(claims, node_sig, found) or Unranked.PARTITIONS
-
     def consumption(self, claims: Claims, node_sig: NodeSignature, found: Match) -> Consumption | None:
         """Return what a pod takes that gets these devices there; see `stranded_devices.consumption`."""
         known = self._consumptions.setdefault(claims, {})
@@ -65,3 +52,11 @@ class FirstFits:
             parsed_requests = self._units.device_signatures.parsed_requests
             known[node_sig] = stranded_devices.consumption(claims, found, units, parsed_requests)
         return known[node_sig]
+
+    def _searched(self, claims: Claims, node_sig: NodeSignature, budget: Budget) -> Consumption | Unranked:
+        found = self.fit(claims, node_sig, budget)
+        if isinstance(found, DeadEnd):
+            return Unranked.UNFIT if found.firm else Unranked.UNFIT_NOW
+        if not isinstance(found, Match):
+            return Unranked.REFUSED
+        return self.consumption(claims, node_sig, found) or Unranked.PARTITIONS

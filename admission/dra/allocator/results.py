@@ -89,6 +89,10 @@ class Budget:
     def spent(self) -> int:
         return self.total - max(0, self.left)
 
+    def renew(self, steps: int) -> None:
+        """Have so many steps left again; those that were spent still count."""
+        self.total, self.left = self.spent + steps, steps
+
     def spend(self, steps: int = 1) -> None:
         """Spend steps. Raises StepsEndedError when fewer are left."""
         self.left -= steps

@@ -13,22 +13,31 @@ where FGD has one for each kind, and gives away as much (docs/measurements.md).
 Devices of which partitions are given out are not counted: a card is listed once for every way to divide it.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
-from admission.dra.allocator.results import Match
+from admission.dra.allocator.results import Budget, Match, StepsEndedError
 from admission.dra.equivalence.device_signature import DeviceSignature
 from admission.dra.equivalence.node_contents import DeviceGroup
 from admission.dra.equivalence.node_signature import NodeSignature
 from admission.dra.requests.requests import ParsedClaim, ParsedRequest
 
+Claims = tuple[ParsedClaim, ...]
+
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 WHOLE = 1000
 """A device, in the unit of this module."""
+
+RANK_STEPS = 10_000
+"""The bound of all searches for one pod on a node that put nodes in order once, beside the steps that each may take."""
+
+EASY_STEPS = 100
+"""What each of them may take: no number of nodes is too large whose devices are found at once."""
 
 SERVED_STEP = 250
 """Searches take nodes for equal whose resources suffice for as many devices, but for less than that."""
@@ -52,22 +61,40 @@ class Consumption:
 class Unranked(Enum):
     """Why a node has no rank by what a pod consumes there."""
 
-    UNFIT = "no pod gets devices"
+    UNFIT = "no pod gets devices, nor will any when less is free"
+    UNFIT_NOW = "no pod gets devices, but one may once others have taken the first ones"
     REFUSED = "a device stops the search, for a reason that people have to know"
     PARTITIONS = "partitions are among the devices"
     UNKNOWN = "what a pod gets was not found in time"
 
 
-class Fits(Protocol):
-    """What pods get on nodes of some units.
+class Fits(ABC):
+    """What pods get on nodes of some units. One object puts nodes in order once: its searches have one bound.
 
     ranks_by_free: whether nodes go by their free devices where it is not known what pods consume.
     """
 
     ranks_by_free: ClassVar[bool]
 
-    def use(self, claims: tuple[ParsedClaim, ...], node_sig: NodeSignature) -> Consumption | Unranked:
+    def __init__(self) -> None:
+        self._left = RANK_STEPS
+        self._uses: dict[tuple[Claims, NodeSignature], Consumption | Unranked] = {}
+
+    def use(self, claims: Claims, node_sig: NodeSignature) -> Consumption | Unranked:
         """Return what a pod with these claims consumes on such a node."""
+        key = claims, node_sig
+        if key not in self._uses:
+            budget = Budget(EASY_STEPS + self._left)
+            try:
+                self._uses[key] = self._searched(claims, node_sig, budget)
+                self._left -= max(0, budget.spent - EASY_STEPS)
+            except StepsEndedError:
+                self._uses[key], self._left = Unranked.UNKNOWN, 0
+        return self._uses[key]
+
+    @abstractmethod
+    def _searched(self, claims: Claims, node_sig: NodeSignature, budget: Budget) -> Consumption | Unranked:
+        """Search for it. Raises StepsEndedError. Steps are spent again if the answer is known."""
 
 
 def consumption(

@@ -3,8 +3,9 @@
 It requires that every device is seen by one node only and that no claim is shared. So a gang is placed if and only if
 every pod is on a node that takes all of its pods together, which `node_packing` answers.
 
-Enumerated: nodes in groups of equal ones, in `node_order`; for each node in turn the
-largest sets of the pods left that it takes. If that plan is not affordable and prices differ, a second search tries
+Enumerated: nodes in groups of equal ones, by the first node of each in `node_order`, as are the nodes of a group, which
+may have more or less left than the gang could use; for each node in turn the largest sets of the pods left that it
+takes. If that plan is not affordable and prices differ, a second search tries
 smaller sets and all prices as well.
 
 Skipped, without losing a plan:
@@ -19,15 +20,14 @@ Bounded by the budget: at its end StepsEndedError is raised, and nothing is prov
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from operator import le, mul, sub
+from operator import itemgetter, le, mul, sub
 from types import MappingProxyType
 
 from admission.api.muster.gangs import Charge
 from admission.dra.allocator import stranded_devices
 from admission.dra.allocator.allocation import AllocatedRequest
 from admission.dra.allocator.results import Budget, Match, Pick
-from admission.dra.allocator.stranded_devices import Unranked
+from admission.dra.allocator.stranded_devices import Consumption, Unranked
 from admission.dra.equivalence.device_signature import DeviceSignatures
 from admission.dra.freechoice.free_fits import FreeFits
 from admission.dra.freechoice.node_packing import NodePacker, Pods
@@ -43,6 +43,9 @@ from admission.dra.requests.gang_request import Affordable
 from admission.dra.state.cluster_state import ClusterState
 
 _NOTHING: Mapping[str, int] = MappingProxyType({})
+
+_Rank = tuple[bool, FirstFitRank[int]]
+"""The place of a node by what a pod uses there. Last are those that are not known to take one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +99,9 @@ class BinPacker:
         total = [sum(bounds.of_node(kind, s) * len(nodes) for s, nodes in state.groups.items()) for kind in kinds]
         order = sorted(kinds, key=lambda kind: (total[kind], -gang.kinds[kind].devices, kind))
         self._node_packer = NodePacker(gang, state, cluster.profile, budget, order=order, pricing=self._pricing)
-        self._groups = [
-            (s, sorted(nodes)) for s, nodes in state.groups.items() if any(bounds.of_node(k, s) for k in kinds)
-        ]
+        groups = [(s, sorted(nodes)) for s, nodes in state.groups.items() if any(bounds.of_node(k, s) for k in kinds)]
         first = next((kind for kind in order if gang.kinds[kind].wanted[0]), None) if beside else None
-        self._groups.sort(key=self._rank if first is None else partial(self._rank_by_use, gang.kinds[first]))
+        self._groups = sorted(groups, key=self._rank) if first is None else self._by_use(gang.kinds[first], groups)
         self._caps = [tuple(bounds.of_node(kind, node_state) for kind in kinds) for node_state, _ in self._groups]
         self._later = self._sums(self._caps, len(gang.kinds))
         self._needed = tuple(bounds.needed(kind) for kind in gang.kinds)
@@ -127,19 +128,26 @@ class BinPacker:
         node_state, nodes = group
         return node_order.free_choice_rank(node_state.left, self._takeable(node_state), nodes[0])
 
-    def _rank_by_use(self, kind: PodKind, group: tuple[NodeState, Sequence[int]]) -> tuple[bool, FirstFitRank[int]]:
-        """Return the place of a group by what a pod of a kind would take and strand there.
+    def _by_use(
+        self, kind: PodKind, groups: Sequence[tuple[NodeState, Sequence[int]]]
+    ) -> list[tuple[NodeState, Sequence[int]]]:
+        """Return groups, and the nodes of each, by what a pod of a kind would take and strand there."""
+        found: list[tuple[_Rank, NodeState, list[int]]] = []
+        # By name, so that at the end of the budget the same groups have no rank.
+        for node_state, nodes in sorted(groups, key=lambda group: group[1][0]):
+            use = self._fits.use(kind.parsed_requests, node_state.node_sig)
+            ranked = sorted((self._rank_by_use(kind, node_state, node, use), node) for node in nodes)
+            found.append((ranked[0][0], node_state, [node for _, node in ranked]))
+        return [(node_state, nodes) for _, node_state, nodes in sorted(found, key=itemgetter(0))]
 
-        Groups that are not known to take a pod come last.
-        """
-        node_state, (first, *_) = group
-        use = self._fits.use(kind.parsed_requests, node_state.node_sig)
+    def _rank_by_use(self, kind: PodKind, node_state: NodeState, node: int, use: Consumption | Unranked) -> _Rank:
+        """Return the place of a node; those that are not known to take a pod come last."""
         if isinstance(use, Unranked):
             is_last = use in {Unranked.UNFIT, Unranked.UNKNOWN}
-            return is_last, node_order.first_fit_rank(self._takeable(node_state), first, None, 0)
-        before, after = self._state.served(first), self._state.served(first, kind.wants)
+            return is_last, node_order.first_fit_rank(self._takeable(node_state), node, None, 0)
+        before, after = self._state.served(node), self._state.served(node, kind.wants)
         stranded = stranded_devices.growth(use, before, after)
-        return False, node_order.first_fit_rank(node_state.free, first, use, stranded)
+        return False, node_order.first_fit_rank(node_state.free, node, use, stranded)
 
     def _takeable(self, node_state: NodeState) -> int:
         """Return how many devices can still be taken, each considered alone."""

@@ -6,9 +6,8 @@ It is the first solution of `joint_allocation` for one pod, by which nodes are p
 from typing import ClassVar
 
 from admission.dra.allocator import stranded_devices
-from admission.dra.allocator.first_fits import STEPS, Claims
-from admission.dra.allocator.results import Budget, StepsEndedError
-from admission.dra.allocator.stranded_devices import Consumption, Unranked
+from admission.dra.allocator.results import Budget
+from admission.dra.allocator.stranded_devices import Claims, Consumption, Fits, Unranked
 from admission.dra.compatibility import SchedulerProfile
 from admission.dra.equivalence.node_contents import Units
 from admission.dra.equivalence.node_signature import NodeSignature
@@ -16,31 +15,33 @@ from admission.dra.freechoice.joint_allocation import JointAllocation
 from admission.dra.planner.device_order import DeviceOrders
 
 
-class FreeFits:
+class FreeFits(Fits):
     """The answers for nodes of some units under one profile. They are kept with the units."""
 
     ranks_by_free: ClassVar[bool] = False
 
     def __init__(self, units: Units, profile: SchedulerProfile) -> None:
+        super().__init__()
         self._units = units
         self._profile = profile
-        self._known: dict[Claims, dict[NodeSignature, Consumption | Unranked]] = units.results.setdefault(
+        self._known: dict[Claims, dict[NodeSignature, tuple[Consumption | Unranked, int]]] = units.results.setdefault(
             (FreeFits, profile), {}
         )
+        """With how many steps finding the answer took."""
 
-    def use(self, claims: Claims, node_sig: NodeSignature) -> Consumption | Unranked:
-        """Return what a pod with these claims consumes on such a node."""
+    def _searched(self, claims: Claims, node_sig: NodeSignature, budget: Budget) -> Consumption | Unranked:
         known = self._known.setdefault(claims, {})
-        if node_sig not in known:
-            known[node_sig] = self._found(claims, node_sig)
-        return known[node_sig]
+        if node_sig in known:
+            found, steps = known[node_sig]
+            budget.spend(steps)
+            return found
+        found = self._found(claims, node_sig, budget)
+        known[node_sig] = found, budget.spent
+        return found
 
-    def _found(self, claims: Claims, node_sig: NodeSignature) -> Consumption | Unranked:
+    def _found(self, claims: Claims, node_sig: NodeSignature, budget: Budget) -> Consumption | Unranked:
         order = DeviceOrders(self._units).of_contents(node_sig.contents)
-        try:
-            found = JointAllocation(claims, order, self._units, self._profile, Budget(STEPS)).first()
-        except StepsEndedError:
-            return Unranked.UNKNOWN
+        found = JointAllocation(claims, order, self._units, self._profile, budget).first()
         if found is None:
             return Unranked.UNFIT
         units = [self._units.known[number] for number in node_sig.contents.units]

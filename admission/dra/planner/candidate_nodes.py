@@ -43,11 +43,16 @@ _NOTHING: Mapping[str, int] = MappingProxyType({})
 MOST_PODS_COUNTED = 10_000
 """The most pods that a node's room is counted up to: no gang has more."""
 
+BEST_SHARE = 8
+"""A search on the nodes that come first has one of so many parts of the steps, since all are searched after it."""
+
 MOST_OLD_RANKS = 64
 """The most ranks of the past that are kept beside twice the groups."""
 
 MOST_CANDIDATES = 50_000
 """The most nodes in all `CandidateNodes` kept for one need; the least recently used are dropped."""
+
+_NO_POD = (Unranked.UNFIT, Unranked.UNFIT_NOW, Unranked.REFUSED)
 
 _Equivalence = tuple[NodeSignature, int | None, int | None]
 """What is equal for equal nodes: their devices, the pods for which they have resources left, and for how many devices
@@ -92,10 +97,14 @@ class CandidateNodes:
         self._claims = kind.parsed_requests
         self._fits = fits
         self._ranked = RankedGroups()
+        self._use = fits(self._units).use
+        """What pods use on nodes, with one bound on the searches for each update."""
         self._by_free = fits(self._units).ranks_by_free
         self._is_ranked = self._by_free or bool(beside)
         self._refuses = False
         """Whether a device stopped a search for a single pod."""
+        self._may_fit_later = False
+        """Whether some node that takes no pod may take one once others have taken devices there."""
 
     def some(self, cluster: ClusterState, most: int) -> frozenset[NodeName] | None:
         """Return up to `most` nodes of every group of equal nodes; None if no node may be left out."""
@@ -104,12 +113,16 @@ class CandidateNodes:
             return None
         return frozenset(name for names in self._equal.values() for name in names[:most])
 
-    def best(self, cluster: ClusterState, pods: int) -> frozenset[NodeName] | None:
-        """Return the nodes on which the first plan for so many pods is; None if that is not known."""
+    def best(self, cluster: ClusterState, pods: int) -> tuple[frozenset[NodeName], bool] | None:
+        """Return the nodes on which the first plan for so many pods is; None if that is not known.
+
+        And whether these are all nodes that matter: the others, but for equal ones, take no pod at all.
+        """
         self._update(cluster)
         if self._odd or self._takes or not self._is_ranked:
             return None
-        return frozenset(name for group in self._ranked.first(pods) for name in self._equal[group][:pods])
+        found = frozenset(name for group in self._ranked.first(pods) for name in self._equal[group][:pods])
+        return found, len(self._ranked) <= pods and not self._refuses and not self._may_fit_later
 
     def is_short(self, cluster: ClusterState, pods: int) -> bool:
         """Return whether there is no room for so many pods, by counting, or since no node takes a single one.
@@ -134,6 +147,7 @@ class CandidateNodes:
             self._units = self._signatures_by_node.units
             self._bounds, changed = 0, None
             self._equivalences, self._equal, self._ranked = {}, {}, RankedGroups()
+        self._use = self._fits(self._units).use
         for name in self.nodes if changed is None else changed & self.nodes:
             self._put(name, cluster)
 
@@ -173,9 +187,10 @@ class CandidateNodes:
     def _rank_of(self, group: _Equivalence, cluster: ClusterState) -> FirstFitRank[NodeName] | None:
         """Return the rank of a group; None if it takes no pod, or is empty."""
         names = self._equal.get(group)
-        use = self._fits(self._units).use(self._claims, group[0]) if names else Unranked.UNFIT
-        if not names or use is Unranked.UNFIT or use is Unranked.REFUSED:
-            self._refuses = self._refuses or use is Unranked.REFUSED
+        use = self._use(self._claims, group[0]) if names else Unranked.UNFIT
+        if not names or use in _NO_POD:
+            self._refuses |= use is Unranked.REFUSED
+            self._may_fit_later |= use is Unranked.UNFIT_NOW
             return None
         if isinstance(use, Unranked) or not self._beside:
             self._is_ranked = self._by_free and use is not Unranked.UNKNOWN
@@ -285,17 +300,22 @@ class CountedGang:
         """Return whether there is no room for all of them."""
         return self.candidates.is_short(self.cluster, self.gang.size)
 
-    def with_best_only(self) -> Gang | None:
-        """Return the gang limited to the nodes of its first plan; None if these are not known."""
-        nodes = self.candidates.best(self.cluster, self.gang.size) if self.gang.coupled is None else None
-        return replace(self.gang, kinds=(replace(self.capacity_bound.kind, nodes=nodes),)) if nodes else None
+    def limited(self) -> tuple[Gang | None, Gang]:
+        """Return the gang limited to nodes that are searched first, and to those where it has a plan if it has any.
 
-    def with_candidates_only(self) -> Gang:
-        """Return the gang limited to its candidate nodes; the gang itself where no node may be left out."""
-        nodes = self.candidates.some(self.cluster, self.gang.size)
-        return (
-            self.gang if nodes is None else replace(self.gang, kinds=(replace(self.capacity_bound.kind, nodes=nodes),))
-        )
+        None where no nodes are first, or all others take no pod.
+        """
+        # Nodes with equal devices may be in different domains of a rule.
+        if self.gang.coupled is not None or self.is_short:
+            return None, self.gang
+        best, are_all = self.candidates.best(self.cluster, self.gang.size) or (None, False)
+        if best and are_all:
+            return None, self._limited_to(best)
+        some = self.candidates.some(self.cluster, self.gang.size)
+        return self._limited_to(best) if best else None, self.gang if some is None else self._limited_to(some)
+
+    def _limited_to(self, nodes: frozenset[NodeName]) -> Gang:
+        return replace(self.gang, kinds=(replace(self.capacity_bound.kind, nodes=nodes),))
 
 
 def count(

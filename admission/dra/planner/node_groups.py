@@ -37,7 +37,7 @@ class NodeState:
     kinds: of pods that may go to the node. left: amount of every resource or, if all pods are of one size, the number
     of pods that fit; None for no limit. node_sig: its devices. usable: shared claims that are allocated and may be used
     there. place: what coupled rules between pods tell it apart by; None if there are none. served: for how many devices
-    its resources suffice, roughly; None for no limit, or where it does not matter.
+    its resources suffice, roughly; None for no limit, or where nodes are not told apart by it.
     """
 
     kinds: frozenset[int]
@@ -69,10 +69,16 @@ class SearchState:
         cluster: ClusterState,
         device_signatures: DeviceSignatures,
         beside: Mapping[str, int] = _NOTHING,
+        *,
+        by_served: bool = True,
     ) -> None:
-        """beside: what pods request beside each device, in the mean; nodes are equal only if they serve as many."""
+        """beside: what pods request beside each device, in the mean.
+
+        by_served: whether nodes are equal only if they serve as many devices.
+        """
         self.gang = gang
         self._beside = beside
+        self._by_served = by_served and bool(beside)
         self.names = sorted({name for kind in gang.kinds for name in kind.nodes})
         self.allocated: list[frozenset[int] | None] = [None] * gang.shared
         """Per shared claim, the nodes from which it may be used; None before it is allocated."""
@@ -263,7 +269,7 @@ class SearchState:
         left = self._left[node]
         usable = self._usable(node) if self.allocated else _NONE
         place = self.rules.place(self.names[node]) if self.rules is not None else None
-        served = self.served(node) if self._beside else None
+        served = self.served(node) if self._by_served else None
         key = (
             self._kinds[node],
             None if left is None else self._counters_left(left),

@@ -9,11 +9,15 @@ from hypothesis import given, strategies as st
 
 from admission.dra import gang_planner
 from admission.dra.allocator import stranded_devices
-from admission.dra.allocator.stranded_devices import Consumption
+from admission.dra.allocator.results import Budget
+from admission.dra.allocator.stranded_devices import Consumption, Fits, Unranked
+from admission.dra.equivalence.node_contents import NodeContents
+from admission.dra.equivalence.node_signature import NodeSignature
 from admission.dra.inventory.selectors import Selectors
+from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand
 from admission.dra.state import cluster_state
-from tests.unit.dra.clusters import STEPS, ClusterBuilder, a_cluster, a_pod, a_request
+from tests.unit.dra.clusters import DRIVER, STEPS, ClusterBuilder, a_claim, a_cluster, a_pod, a_request
 
 BESIDE = {"cpu": 8_000}
 """Eight cores beside each device."""
@@ -159,6 +163,79 @@ def test_the_order_that_is_kept_is_that_which_is_found_from_scratch(
             state = cluster_state.granted(
                 state, plan, {one.pod.meta.uid: one.pod for one in pods}, pods[0].pod.meta.name
             )
+
+
+def pairs(count: int, *sizes: int) -> list[PodDemand]:
+    """Return pods for as many devices of one NUMA node as these sizes say in turn."""
+    rule = [{"requests": ["gpu"], "matchAttribute": f"{DRIVER}/numa"}]
+    claims = [a_claim(f"c-{at}", a_request("gpu", sizes[at % len(sizes)]), constraints=rule) for at in range(count)]
+    return [a_pod(f"p-{at}", claim, requests={"cpu": "1"}) for at, claim in enumerate(claims)]
+
+
+MISFITS = {"of one size": (17, (2,)), "of two sizes": (17, (2, 3)), "fewer than nodes": (6, (4,))}
+
+
+@pytest.mark.parametrize(("count", "sizes"), MISFITS.values(), ids=MISFITS)
+@pytest.mark.parametrize("choice", Choice)
+def test_that_a_gang_does_not_fit_takes_no_more_steps_in_this_order(
+    choice: Choice, count: int, sizes: tuple[int, ...]
+) -> None:
+    """The nodes have different CPUs, of which each has enough for what its devices can serve."""
+    cluster = a_cluster()
+    for at in range(8):
+        gpus = [{"attributes": {"numa": {"int": numa}}} for numa in (0, 0, 0, 1, 1, 2, 3)]
+        cluster.node(f"n-{at}", gpus=gpus, allocatable={"cpu": str(16 + at * 8), "pods": "100"})
+    steps: list[int] = []
+    for beside in ({}, BESIDE):
+        answer = gang_planner.plan(
+            pairs(count, *sizes),
+            cluster.cluster(),
+            selectors=Selectors(),
+            steps=STEPS,
+            choice=choice,
+            mute=True,
+            beside=beside,
+        )
+        assert isinstance(answer, NoPlan)
+        assert answer.kind is Kind.INFEASIBLE
+        steps.append(answer.steps)
+
+    assert steps[1] <= steps[0]
+
+
+class Slow(Fits):
+    """Takes 40 steps for each node."""
+
+    ranks_by_free = True
+
+    def _searched(self, claims: object, node_sig: object, budget: Budget) -> Unranked:  # noqa: ARG002 - of the base
+        budget.spend(40)
+        return Unranked.PARTITIONS
+
+
+def test_all_searches_that_only_put_nodes_in_order_have_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stranded_devices, "RANK_STEPS", 90)
+    monkeypatch.setattr(stranded_devices, "EASY_STEPS", 0)
+    fits, nodes = Slow(), [NodeSignature((), NodeContents(), at) for at in range(4)]
+
+    found = [fits.use((), node) for node in (nodes[0], *nodes)]
+
+    assert found == [Unranked.PARTITIONS] * 3 + [Unranked.UNKNOWN] * 2
+
+
+@pytest.mark.parametrize("choice", Choice)
+def test_a_gang_has_its_plan_where_no_steps_are_left_to_put_nodes_in_order(
+    choice: Choice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stranded_devices, "RANK_STEPS", 0)
+    monkeypatch.setattr(stranded_devices, "EASY_STEPS", 0)
+    cluster = a_cluster().node("a", gpus=2, allocatable={"cpu": "16"}).node("b", gpus=4, allocatable={"cpu": "64"})
+
+    plan = gang_planner.plan(
+        [a_pod("p-0", 3)], cluster.cluster(), selectors=Selectors(), steps=STEPS, choice=choice, beside=BESIDE
+    )
+
+    assert isinstance(plan, Plan)
 
 
 def test_where_muster_picks_it_gives_the_shared_device_with_the_least_left() -> None:
