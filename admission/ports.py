@@ -190,6 +190,13 @@ class CapacityRequests(Protocol):
         """Delete a ProvisioningRequest and its PodTemplates; raises as `create`. Does nothing if they are gone."""
         ...
 
+    async def sweep(self, kept: Collection[str]) -> Sequence[str]:
+        """Delete the PodTemplates that Muster made for other requests than these; return what was deleted.
+
+        kept: `namespace/name` of requests that are there or still to be made. Raises as `create`.
+        """
+        ...
+
 
 class Nodes(Protocol):
     """The annotations of nodes that keep autoscalers from taking them away."""
@@ -465,6 +472,9 @@ class NoAutoscaler:
     async def create(self, request: CapacityRequest) -> None: ...
 
     async def delete(self, request: ProvisioningRequest) -> None: ...
+
+    async def sweep(self, kept: Collection[str]) -> Sequence[str]:  # noqa: ARG002 - the port's
+        return ()
 
     async def keep(self, node: Node) -> None: ...
 

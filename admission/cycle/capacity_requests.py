@@ -4,7 +4,7 @@ The books say which requests there have to be, so a leader that dies at any writ
 missing and deletes what is left over.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from admission.api.capacity.provisioning_requests import Answer, ProvisioningRequest
@@ -57,9 +57,12 @@ class RequestKeeper:
     async def withdraw(self, inputs: CycleInputs) -> None:
         """Delete the requests of reservations that are over. What fails is tried again by the next cycle."""
         seen, placements = inputs.snapshot.provisioning_requests, self.mirror.book.placements.values()
-        if not seen and not self.state.has_any:
+        if not (seen or self.state.has_any or self.state.is_sweep_due):
             return
-        self.state.forget(seen, {key for one in placements if (key := capacity_requests.key_of(one)) is not None})
+        needed = {key for one in placements if (key := capacity_requests.key_of(one)) is not None}
+        self.state.forget(seen, needed)
+        if self.state.is_sweep_due:
+            await self._sweep({*seen, *needed})
         unneeded = capacity_requests.unneeded(seen.values(), placements, inputs.snapshot)
 
         async def delete(request: ProvisioningRequest) -> None:
@@ -69,6 +72,16 @@ class RequestKeeper:
                 self.state.note_trouble(request.meta.key, error)
 
         await self.writer.each(unneeded, delete)
+
+    async def _sweep(self, kept: Collection[str]) -> None:
+        """Delete PodTemplates of requests that were never made. What the API server refuses is not tried again."""
+        try:
+            await self.requests.sweep(kept)
+        except RetryError:
+            return
+        except (FixError, GoneError):
+            pass  # the writer logs it
+        self.state.note_swept()
 
     def answer(self, inputs: CycleInputs, group: Group, *, is_open: bool) -> Hold | FixError | None:
         """Return why a gang waits for its request, or has to ask again; None if its gates may open."""

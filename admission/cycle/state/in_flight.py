@@ -106,10 +106,13 @@ class RequestState:
     """The requests that this leader has made and does not see yet, and what it could not make. One per leader.
 
     Rule: a request is made again once it was seen and is gone; `forget` drops what was seen, and what nobody needs.
+    PodTemplates without a request are looked for by each leader once, and when nobody needs a request any more of which
+    a write has failed.
     """
 
     _made: set[str] = field(default_factory=set)
     _troubles: dict[str, str] = field(default_factory=dict)
+    _is_sweep_due: bool = True
 
     @property
     def made(self) -> Collection[str]:
@@ -119,6 +122,14 @@ class RequestState:
     def has_any(self) -> bool:
         """Return whether anything is remembered."""
         return bool(self._made or self._troubles)
+
+    @property
+    def is_sweep_due(self) -> bool:
+        """Return whether PodTemplates without a request may have been left behind."""
+        return self._is_sweep_due
+
+    def note_swept(self) -> None:
+        self._is_sweep_due = False
 
     def trouble(self, key: str) -> str:
         """Return why a request could not be made; empty if it was, or is not yet tried."""
@@ -134,6 +145,7 @@ class RequestState:
     def forget(self, seen: Collection[str], needed: Collection[str]) -> None:
         """Drop what the view shows, and what belongs to reservations that are over."""
         self._made = {key for key in self._made if key not in seen and key in needed}
+        self._is_sweep_due = self._is_sweep_due or any(key not in needed for key in self._troubles)
         self._troubles = {key: why for key, why in self._troubles.items() if key in needed}
 
 

@@ -2,22 +2,25 @@
 
 A PodTemplate is written before the request that names it, and deleted after it: Cluster Autoscaler leaves out templates
 that are missing (ProvisioningRequestClient.FetchPodTemplates). Both belong to the workload of the gang, and templates
-to their request as soon as it exists, so the garbage collector deletes what Muster cannot.
+to their request as soon as it exists, so the garbage collector deletes what Muster cannot. Templates whose request was
+never made, since it was refused or Muster ended in between, are found by their label (`sweep`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import structlog
 
 from admission.api.capacity import provisioning_requests
 from admission.api.capacity.provisioning_requests import GROUP, KIND, PLURAL, VERSION, ProvisioningRequest
-from admission.api.kubernetes import pods
-from admission.api.kubernetes.meta import Owner
+from admission.api.kubernetes import meta, pods
+from admission.api.kubernetes.meta import Meta, Owner
 from admission.api.kubernetes.pods import Pod
 from admission.api.values import names
+from admission.api.values.decoding import Reader
 from admission.api.values.names import Uid
-from admission.errors import GoneError
+from admission.errors import FixError, GoneError
 from admission.kube.client import paths
 from admission.kube.client.connection import Connection, PatchKind
 from admission.kube.client.errors import AbsentEndpointError, ExistsError
@@ -28,6 +31,11 @@ log = structlog.get_logger(__name__)
 
 ROOT = f"/apis/{GROUP}/{VERSION}"
 CORE = "/api/v1"
+
+OURS = f"{names.MANAGED_BY}={names.FIELD_MANAGER}"
+"""The selector of requests and templates that Muster made."""
+
+PER_PAGE = 500
 
 OF_THE_CLUSTER = ("nodeName", "schedulingGates", "hostname", "ephemeralContainers", "priority", "preemptionPolicy")
 """Fields of a pod that its template does not have: they are of the one pod, or follow from others."""
@@ -56,9 +64,10 @@ class ProvisioningRequestWriter:
 
     async def delete(self, request: ProvisioningRequest) -> None:
         """Delete exactly this request, then its PodTemplates. A no-op for what is gone."""
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": request.meta.uid}}
         try:
-            await self._connection.delete(_request_path(request.meta.namespace, request.meta.name), options)
+            await self._connection.delete(
+                _request_path(request.meta.namespace, request.meta.name), _exactly(request.meta)
+            )
             log.info("nodes are no longer asked for", request=request.meta.key)
         except AbsentEndpointError:
             raise
@@ -71,6 +80,38 @@ class ProvisioningRequestWriter:
                     await self._connection.delete(_template_path(request.meta.namespace, name))
                 except GoneError:
                     log.debug("the template is gone", template=name)
+
+    async def found(self) -> Sequence[ProvisioningRequest]:
+        """Return the requests that Muster made, without their templates; none where the kind is not served."""
+        try:
+            return [ProvisioningRequest(meta=one) for one in await self._list(f"{ROOT}/{PLURAL}")]
+        except AbsentEndpointError:
+            return ()
+
+    async def sweep(self, kept: Collection[str]) -> Sequence[str]:
+        """Delete the PodTemplates that Muster made, but for those of requests with these keys."""
+        gone: list[str] = []
+        try:
+            found = await self._list(f"{CORE}/podtemplates")
+        except FixError as error:
+            log.warning("PodTemplates without a request are not looked for", error=str(error))
+            raise
+        for one in found:
+            if one.key.rpartition("-")[0] in kept:
+                continue
+            try:
+                await self._connection.delete(_template_path(one.namespace, one.name), _exactly(one))
+            except GoneError:
+                log.debug("the template is gone", template=one.key)
+            gone.append(one.key)
+            log.info("the template of no request is deleted", template=one.key, gang=one.annotations[names.GANG])
+        return gone
+
+    async def _list(self, collection: str) -> list[Meta]:
+        """Return what Muster made of a kind in all namespaces."""
+        async with aclosing(self._connection.pages(collection, limit=PER_PAGE, labels=OURS)) as pages:
+            listed = [meta.decode(Reader(item)) async for page in pages for item in page["items"]]
+        return [one for one in listed if names.GANG in one.annotations and one.deleted is None]
 
     async def _create_template(self, request: CapacityRequest, name: str, pod_set: PodSet) -> None:
         stored = await self._connection.get(paths.within(CORE, request.namespace, "pods", pod_set.pod.meta.name))
@@ -125,6 +166,11 @@ def _metadata(request: CapacityRequest, name: str) -> dict[str, Any]:
         "annotations": {names.GANG: request.gang},
         "ownerReferences": _owner_references(request.owners),
     }
+
+
+def _exactly(one: Meta) -> dict[str, Any]:
+    """Return the options by which this object is deleted, and none that has its name since."""
+    return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": one.uid}}
 
 
 def _owner_references(owners: Iterable[Owner]) -> list[dict[str, str]]:

@@ -19,7 +19,7 @@ from admission.kube.cache import watched_resources
 
 Json = dict[str, Any]
 
-PLURALS = {kind.plural for kind in (*watched_resources.ALL, *fence_controller.KINDS)}
+PLURALS = {kind.plural for kind in (*watched_resources.ALL, *fence_controller.KINDS)} | {"podtemplates"}
 """What can be listed."""
 
 

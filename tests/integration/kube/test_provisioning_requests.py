@@ -130,3 +130,45 @@ async def test_a_request_that_is_invalid_is_told_in_the_servers_words(api: FakeA
 
     with pytest.raises(FixError, match="provisioningClassName: too long"):
         await ProvisioningRequestWriter(connection).create(a_request(api))
+
+
+ALL_TEMPLATES = "/api/v1/podtemplates"
+
+
+async def test_templates_without_a_request_are_deleted_and_those_of_others_stay(
+    api: FakeApi, connection: Connection
+) -> None:
+    api.answer("POST", REQUESTS, 403, status(403, "Forbidden", "exceeded quota: requests"))
+    writer = ProvisioningRequestWriter(connection)
+    with pytest.raises(FixError, match="exceeded quota"):
+        await writer.create(a_request(api))
+    theirs = {"name": "theirs-0", "namespace": "team", "labels": {"app.kubernetes.io/managed-by": "muster"}}
+    api.put(ALL_TEMPLATES, {"metadata": theirs})
+    made = {f"team/{name}" for name in ("train-1-0", "train-1-1")}
+    api.asked.clear()
+
+    assert await writer.sweep({"team/train-1"}) == []
+    assert {*await writer.sweep(())} == made
+
+    assert [*api.objects[ALL_TEMPLATES]] == ["team/theirs-0"]
+    assert api.asked[0].query["labelSelector"] == "app.kubernetes.io/managed-by=muster"
+    assert all(one.body["preconditions"]["uid"] for one in api.asked if one.method == "DELETE")
+
+
+async def test_without_the_right_to_list_templates_the_error_names_it(api: FakeApi, connection: Connection) -> None:
+    api.answer("GET", ALL_TEMPLATES, 403, status(403, "Forbidden", 'cannot list resource "podtemplates"'))
+
+    with pytest.raises(FixError, match="list podtemplates"):
+        await ProvisioningRequestWriter(connection).sweep(())
+
+
+async def test_requests_are_found_by_label_and_there_are_none_where_the_kind_is_not_served(
+    api: FakeApi, connection: Connection
+) -> None:
+    writer = ProvisioningRequestWriter(connection)
+    await writer.create(a_request(api))
+    api.put("/apis/autoscaling.x-k8s.io/v1/provisioningrequests", {"metadata": {"name": "x", "namespace": "team"}})
+
+    assert [one.meta.key for one in await writer.found()] == ["team/train-1"]
+    api.absent.add("/apis/autoscaling.x-k8s.io/v1/provisioningrequests")
+    assert await writer.found() == ()

@@ -1,5 +1,6 @@
 """A queue that asks by ProvisioningRequests: quota first, then the request; gates stay closed until it is answered."""
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,8 +36,14 @@ class Requests:
         self.gone: list[str] = []
         self.fails: Exception | None = None
         self.lives = 10**6
+        self.templates: set[str] = set()
+        """The keys of requests that have a PodTemplate."""
+        self.sweeps = 0
+        self.refuses: Exception | None = None
 
     async def create(self, request: CapacityRequest) -> None:
+        self._die()
+        self.templates.add(request.key)
         self._die()
         if self.fails is not None:
             raise self.fails
@@ -52,6 +59,16 @@ class Requests:
         left = {key: one for key, one in rest.provisioning_requests.items() if key != request.meta.key}
         self._play.world._rest = replace(rest, provisioning_requests=left)
         self._die()
+        self.templates.discard(request.meta.key)
+        self._die()
+
+    async def sweep(self, kept: Collection[str]) -> Sequence[str]:
+        if self.refuses is not None:
+            raise self.refuses
+        self.sweeps += 1
+        gone = self.templates - {*kept}
+        self.templates -= gone
+        return [*gone]
 
     def put(self, request: ProvisioningRequest) -> None:
         rest = self._play.world._rest
@@ -285,6 +302,37 @@ async def test_a_request_that_is_refused_says_so_and_is_tried_until_the_timeout(
     assert len(play.requests.made) == 1
 
 
+async def test_templates_of_a_request_that_never_came_go_when_its_gang_is_taken_back() -> None:
+    play = Requesting(asks(requeue={"base": "1h"}), a={})
+    play.requests.fails = FixError("create provisioningrequests: over quota")
+    await play.forget_changes(2)
+    assert len(play.requests.templates) == 1, "it is tried again with the same ones"
+
+    play.world.now += 16 * MINUTE
+    await play.forget_changes(3)
+
+    assert (charged(play), play.requests.templates) == (0, set())
+
+
+async def test_templates_are_looked_for_once_by_each_leader_and_kept_for_requests_that_are_needed() -> None:
+    play = Requesting(asks(), a={})
+    play.requests.templates = {"team/old-1"}
+
+    await play.forget_changes(5)
+
+    assert play.requests.sweeps == 1
+    assert play.requests.templates == {play.requests.made[0].key}
+
+
+async def test_without_the_right_to_look_for_templates_gangs_are_asked_for_all_the_same() -> None:
+    play = Requesting(asks(), a={})
+    play.requests.refuses = FixError("list podtemplates: forbidden")
+
+    await play.forget_changes(2)
+
+    assert len(play.requests.made) == 1
+
+
 async def test_where_the_kind_is_not_served_nothing_is_charged_and_gang_and_queue_say_what_helps() -> None:
     play = Requesting(asks(), a={})
     play.world._rest = replace(play.world._rest, unwatched={KEY: "the API server does not serve it"})
@@ -347,7 +395,7 @@ async def test_a_request_stays_while_pods_consume_it_whatever_its_gang_reserves_
     assert capacity_requests.unneeded(play.requests.there, [], snapshot) == play.requests.there
 
 
-@pytest.mark.parametrize("lives", range(4))
+@pytest.mark.parametrize("lives", range(6))
 @pytest.mark.parametrize("end", ["nodes come", "it fails", "the job is deleted"])
 async def test_killed_at_any_write_the_next_leader_leaves_no_request_and_no_charge(lives: int, end: str) -> None:
     play = Requesting(asks(requeue={"base": "1h"}), a={})
@@ -374,7 +422,7 @@ async def test_killed_at_any_write_the_next_leader_leaves_no_request_and_no_char
     elif end == "it fails" and play.requests.there:
         play.requests.answer(Answer.FAILED)
     await survive(play, 3)
-    assert (charged(play), play.requests.there) == (0, [])
+    assert (charged(play), play.requests.there, play.requests.templates) == (0, [], set())
 
 
 async def survive(play: Requesting, cycles: int) -> None:

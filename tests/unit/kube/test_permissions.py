@@ -88,6 +88,7 @@ CALLS: dict[str, tuple[str, str]] = {
     "a request is deleted": ("DELETE", f"{REQUESTS}/provisioningrequests/train-1"),
     "the template of a request is made": ("POST", "/api/v1/namespaces/team/podtemplates"),
     "the template of a request gets its owner": ("PATCH", "/api/v1/namespaces/team/podtemplates/train-1-0"),
+    "templates without a request are looked for": ("GET", "/api/v1/podtemplates"),
     "the template of a request is deleted": ("DELETE", "/api/v1/namespaces/team/podtemplates/train-1-0"),
     "an event is published": ("POST", "/api/v1/namespaces/team/events"),
     "an event is counted": ("PATCH", "/api/v1/namespaces/team/events/train-0.1"),
