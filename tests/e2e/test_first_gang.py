@@ -5,12 +5,15 @@ On a control plane of its own, since all that Muster has put there is removed.
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.controlplane import ApiError, ControlPlane, fleet
+from admission.api.values import names
+from admission.scheduling.capacity import scale_down
+from tests.controlplane import ApiError, Client, ControlPlane, fleet
 from tests.controlplane.observing import eventually
 from tests.docs import commanding, pages
 from tests.e2e import musters, readers
@@ -19,6 +22,8 @@ from tests.e2e.musters import Muster
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 MUSTER = "/apis/muster.dev/v1alpha1"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+REQUESTS_CRD = Path(__file__).parent / "data" / "autoscaler" / "provisioningrequests.yaml"
+MARKED = {**dict.fromkeys(scale_down.ANNOTATIONS, "true"), names.SCALE_DOWN: ",".join(scale_down.ANNOTATIONS)}
 SECONDS_TO_FIRST_GANG = 60.0
 """Of `muster init --apply`, its waiting included."""
 
@@ -145,6 +150,26 @@ def test_a_namespace_of_no_queue_refuses_pods_with_claims_once_it_demands_a_queu
     client.create(pods, plain)
 
 
+def what_autoscalers_were_asked_for(client: Client) -> list[str]:
+    """Leave behind what a controller does that died while it asked for nodes, and the same of somebody else."""
+    client.create(CRDS, yaml.safe_load((REQUESTS_CRD).read_text()))
+    client.merge_patch("/api/v1/nodes/node-a", {"metadata": {"annotations": {**MARKED}}})
+    requests = "/apis/autoscaling.x-k8s.io/v1/namespaces/vision/provisioningrequests"
+    templates = "/api/v1/namespaces/vision/podtemplates"
+    eventually(lambda: client.find(requests), what="ProvisioningRequests are served")
+    ours = {"labels": {names.MANAGED_BY: names.FIELD_MANAGER}, "annotations": {names.GANG: "vision/late"}}
+    pod = {"spec": {"containers": [{"name": "main", "image": "none"}]}}
+    made: list[str] = []
+    for name, marks in (("late-1", ours), ("theirs-1", {})):
+        client.create(templates, {"metadata": {"name": f"{name}-0", **marks}, "template": pod})
+        sets = [{"count": 1, "podTemplateRef": {"name": f"{name}-0"}}]
+        spec = {"provisioningClassName": "check-capacity.autoscaling.x-k8s.io", "podSets": sets}
+        client.create(requests, {"metadata": {"name": name, **marks}, "spec": spec})
+        made += [f"{requests}/{name}", f"{templates}/{name}-0"]
+    client.create(templates, {"metadata": {"name": "never-asked-0", **ours}, "template": pod})
+    return [*made, f"{templates}/never-asked-0"]
+
+
 def test_uninstalling_waits_for_controllers_and_then_leaves_nothing(
     control_plane: ControlPlane, muster: Muster
 ) -> None:
@@ -153,9 +178,16 @@ def test_uninstalling_waits_for_controllers_and_then_leaves_nothing(
     assert "a controller leads still" in muster.command("uninstall", "--yes")
     assert client.find(f"{CONFIGURATIONS}/validatingwebhookconfigurations/muster") is not None
     muster.end()
+    asked = what_autoscalers_were_asked_for(client)
     before = muster.command("uninstall")
     said = muster.command("uninstall", "--yes", "--purge")
 
+    assert {path: client.find(path) for path in asked if "theirs" not in path} == dict.fromkeys(
+        [path for path in asked if "theirs" not in path]
+    ), said
+    assert all(client.find(path) for path in asked if "theirs" in path)
+    annotations = client.get("/api/v1/nodes/node-a")["metadata"].get("annotations", {})
+    assert not {*scale_down.ANNOTATIONS, names.SCALE_DOWN} & annotations.keys()
     assert "vision/first-gang-" in before
     assert "nothing is removed" in before
     assert "removed the finalizer of Queue vision" in said, said

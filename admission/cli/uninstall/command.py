@@ -19,8 +19,9 @@ NOT_REMOVED = 3
 EPILOG = apps.epilog(
     ("muster uninstall", "muster uninstall --yes", "muster uninstall --yes --purge"),
     "Order: controllers end while webhooks still answer, the webhook configurations and the policy on changes of pods "
-    "go, then fences, the finalizers of queues, and the Secret and Lease of Muster's own. Pods, claims and the "
-    "ledger's database are never touched. The chart runs it before `helm uninstall`.",
+    "go, then fences, ProvisioningRequests and what autoscalers are told on nodes, the finalizers of queues, and the "
+    "Secret and Lease of Muster's own. Pods, claims and the ledger's database are never touched. The chart runs it "
+    "before `helm uninstall`.",
     "Exit codes: 0 done, 1 the cluster does not answer or controllers do not end, 2 a right is missing or a controller "
     "elsewhere leads still, 3 nothing is removed without --yes.",
 )

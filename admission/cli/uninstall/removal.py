@@ -1,7 +1,8 @@
 """The removal of Muster's objects, in an order in which no webhook configuration outlives the webhook.
 
 Controllers write the webhook configurations again and again, so they are stopped first, while the webhook answers. Then
-the configurations are deleted, then fences, finalizers and Muster's own objects. Every step may be repeated.
+the configurations are deleted, then fences, what autoscalers were asked for and told, finalizers and Muster's own
+objects. Every step may be repeated.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from admission.kube.client import bounded_wait, paths
 from admission.kube.client.connection import Connection, PatchKind
 from admission.kube.webhook_config import pod_policy, registration
 from admission.kube.writers.nodes import NodeWriter
+from admission.kube.writers.provisioning_requests import ProvisioningRequestWriter
 from admission.kube.writers.queue_finalizer import QueueFinalizerWriter
 from admission.scheduling.capacity.scale_down import is_marked
 from admission.settings import Settings
@@ -58,8 +60,9 @@ class Removal:
         self.say("removed the policy that adds gates: pods of Jobs that are marked as complete come without one")
         for name in await fence_controller.lift(self.connection):
             self.say(f"removed {name}")
-        await self._release(found.kept_queues)
+        await self._withdraw_requests()
         await self._release_nodes()
+        await self._release(found.kept_queues)
         heads = self.settings.heads
         own = [self._own("secrets", self.settings.webhook.secret), self._lease]
         if purge:
@@ -130,6 +133,15 @@ class Removal:
         for queue in queues:
             await writer.release(queue)
             self.say(f"removed the finalizer of Queue {queue.name}")
+
+    async def _withdraw_requests(self) -> None:
+        """Delete what Cluster Autoscaler was asked for: it would go on booking nodes for gangs that nobody lets in."""
+        writer = ProvisioningRequestWriter(self.connection)
+        for request in await writer.found():
+            await writer.delete(request)
+            self.say(f"removed ProvisioningRequest {request.meta.key}")
+        for template in await writer.sweep(()):
+            self.say(f"removed PodTemplate {template}")
 
     async def _release_nodes(self) -> None:
         """Remove from nodes what keeps autoscalers from taking them away, which no controller would do any more."""

@@ -98,7 +98,9 @@ class FakeCluster:
         self.done.append(f"took {', '.join(sorted(annotations))} from {path}")
 
     async def delete(self, path: str, *_: object) -> Json:
-        if self.objects.pop(path, None) is None:
+        root, found, rest = path.partition("/namespaces/vision/")
+        listed = f"{root}/{rest.replace('/', '/vision-')}" if found else path  # as `pages` knows it
+        if self.objects.pop(path, None) is None and self.objects.pop(listed, None) is None:
             raise GoneError(path)
         self.done.append(f"deleted {path}")
         return {}
@@ -199,6 +201,31 @@ def test_nodes_lose_what_muster_has_put_on_them_and_keep_what_others_have(
     written = [one for one in cluster.done if "/nodes/" in one]
     assert written == [f"took {put}, {names.SCALE_DOWN} from /api/v1/nodes/n1"]
     assert "removed the annotations for autoscalers of Node n1" in said
+
+
+def test_what_cluster_autoscaler_was_asked_for_is_deleted_and_requests_of_others_stay(
+    muster: Muster, monkeypatch: pytest.MonkeyPatch, objects: dict[str, Json]
+) -> None:
+    requests, templates = "/apis/autoscaling.x-k8s.io/v1/provisioningrequests", "/api/v1/podtemplates"
+    ours = {"labels": {names.MANAGED_BY: names.FIELD_MANAGER}, "annotations": {names.GANG: "vision/train"}}
+    for collection, name in ((requests, "train-1"), (templates, "train-1-0"), (templates, "never-asked-0")):
+        meta = {"name": name, "namespace": "vision", "uid": name}
+        objects[f"{collection}/vision-{name}"] = {"metadata": {**meta, **ours}}
+        objects[f"{collection}/theirs-{name}"] = {"metadata": {**meta, "namespace": "theirs"}}
+    cluster = FakeCluster(objects)
+
+    code, said, notes = uninstall(muster, monkeypatch, cluster, "--yes")
+
+    assert code == 0, notes
+    written = [one for one in cluster.done if "podtemplates" in one or "provisioning" in one]
+    assert written == [
+        "deleted /apis/autoscaling.x-k8s.io/v1/namespaces/vision/provisioningrequests/train-1",
+        "deleted /api/v1/namespaces/vision/podtemplates/train-1-0",
+        "deleted /api/v1/namespaces/vision/podtemplates/never-asked-0",
+    ]
+    assert "removed ProvisioningRequest vision/train-1\n" in said
+    assert "removed PodTemplate vision/never-asked-0\n" in said
+    assert cluster.done.index(written[0]) < cluster.done.index(f"patched {QUEUES}/kept")
 
 
 def test_purge_leaves_nothing_but_the_deployment_which_is_the_charts(
