@@ -17,6 +17,9 @@ MOST_NAMED = 4
 """The most gangs in a sentence."""
 
 
+PLAN = "plan"
+"""The detail of a gang that waits for nodes that has the plan: `node: pods` for each."""
+
 REFUSED = frozenset({HoldReason.START_TIMED_OUT, HoldReason.NO_FEASIBLE_PLACEMENT})
 """Reasons behind which may be that kube-scheduler refused pods on the nodes that are left."""
 
@@ -26,6 +29,13 @@ def advice(gang: GangReport) -> str:
     if isinstance(gang.hold, Denial):
         return "what the sentence above names; until then it never starts"
     return for_hold(gang.hold, gang.queue) if gang.hold else ""
+
+
+def planned(details: Mapping[str, Detail]) -> list[tuple[str, str]]:
+    """Return the nodes and pods of the plan of a gang that waits for nodes; none for others."""
+    rows = details.get(PLAN)
+    parts = [row.partition(": ") for row in rows] if isinstance(rows, list) else []
+    return [(node, pods) for node, _, pods in parts]
 
 
 def for_hold(hold: Hold, queue: str) -> str:  # noqa: C901, PLR0911, PLR0912 - one short answer for each reason

@@ -107,6 +107,9 @@ def show(gang: GangReport, *, now: datetime) -> None:
     if gang.hold is not None:
         terminal.say(f"{gang.hold.reason}: {gang.hold.message}.")
         terminal.table("The numbers behind it", ("what", "value"), _numbers(gang.hold.details))
+        planned = advice.planned(gang.hold.details)
+        if planned:
+            terminal.table("Where its pods would go", ("node", "pods"), planned)
         terminal.say(f"What would have to change: {advice.advice(gang)}.")
         if gang.start_reason:
             terminal.say(_estimate(gang))
@@ -223,7 +226,9 @@ def _estimate(gang: GangReport) -> str:
 
 def _numbers(details: Mapping[str, Detail]) -> list[tuple[str, str]]:
     return [
-        (name, _shortened(value) if isinstance(value, list) else str(value)) for name, value in sorted(details.items())
+        (name, _shortened(value) if isinstance(value, list) else str(value))
+        for name, value in sorted(details.items())
+        if name != advice.PLAN
     ]
 
 

@@ -11,7 +11,7 @@ from aiohttp import web
 from admission.api.muster import gang_references
 from admission.api.muster.observed import ObservedGang
 from admission.api.values import references
-from admission.api.values.reasons import DenyReason, EvictionReason, HoldReason
+from admission.api.values.reasons import DenyReason, Detail, EvictionReason, HoldReason
 from admission.dashboard import formatting, pagination, request_context, view_model
 from admission.dashboard.auth.rbac import SLICES, Rights
 from admission.dashboard.devices import diagram, inventory
@@ -146,7 +146,8 @@ async def gang(request: web.Request) -> web.StreamResponse:
         sees_devices=sees_devices,
         sees_account=sees_account,
         journal=journal,
-        details=[] if gang.report.hold is None else [(_as_words(key), _joined(value)) for key, value in _details(gang)],
+        details=[(_as_words(key), _joined(value)) for key, value in _details(gang) if key != advice.PLAN],
+        to_come=advice.planned(dict(_details(gang))),
         place=formatting.segment,
     )
 
@@ -183,7 +184,7 @@ def _commands(gang: ObservedGang) -> Sequence[str]:
     return [*commands, f"kubectl describe gangs.muster.dev {report.name} --namespace {report.namespace}"]
 
 
-def _details(gang: ObservedGang) -> Sequence[tuple[str, object]]:
+def _details(gang: ObservedGang) -> Sequence[tuple[str, Detail]]:
     hold = gang.report.hold
     return sorted(hold.details.items()) if hold is not None else ()
 

@@ -17,6 +17,7 @@ from admission.api.capacity import node_shapes
 from admission.api.capacity.node_provision import ProvisioningMode
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.queues import Queue
+from admission.api.values import names
 from admission.api.values.names import GangUid, NodeName
 from admission.api.values.reasons import Detail, Hold, HoldReason
 from admission.dra.state import cluster_state
@@ -25,6 +26,7 @@ from admission.dra.state.nodes_to_come import NodesToCome, NodeToCome
 from admission.quota.headroom import QueueUsage
 from admission.scheduling.cache import equivalence
 from admission.scheduling.cache.equivalence import GangEquivalence
+from admission.scheduling.capacity import plan_lines
 from admission.scheduling.capacity.node_counts import Counts, CountSearch, Found
 from admission.scheduling.checks import budget, chain, completeness, elastic, faults
 from admission.scheduling.checks.chain import Grant, Inputs, Known, Rules, Workspace
@@ -82,6 +84,15 @@ class NodesNeeded:
         """Return how many nodes of each shape there are."""
         return Counter(one.shape for one in self.nodes)
 
+    @property
+    def stand_ins(self) -> Mapping[NodeName, NodeName]:
+        """Return what stands for each node in place of a name (`names.node_to_come`), by its name in the plan."""
+        numbers, found = Counter[str](), dict[NodeName, NodeName]()
+        for one in self.nodes:
+            numbers[one.shape] += 1
+            found[one.node.name] = names.node_to_come(one.shape, numbers[one.shape])
+        return found
+
 
 def asks_for_nodes(queue: Queue | None) -> bool:
     """Return whether a queue asks for nodes."""
@@ -99,6 +110,8 @@ def hold(needed: NodesNeeded, instead: Hold) -> Hold:
     details: dict[str, Detail] = {**instead.details, "nodes": total, "shapes": parts, "instead": instead.reason}
     if needed.price is not None:
         details["pricePerHour"] = node_shapes.render_price(needed.price)
+    if needed.grant is not None:
+        details["plan"] = plan_lines.lines(needed.grant.plan, needed.stand_ins)
     not_asked = f"; {needed.not_asked}" if needed.not_asked else ""
     message = f"needs {what}{price}{not_asked}; on the nodes that are there: {instead.message}"
     return Hold(HoldReason.NODES_NEEDED, message, details, instead.references)
@@ -240,8 +253,8 @@ class _State:
         return Counter(one.shape for one in self._new(grant))
 
     def _new(self, grant: Grant) -> list[NodeToCome]:
-        names = dict.fromkeys(place.node for place in grant.plan.pods)
-        return [self._come.nodes[name] for name in names if name in self._come.nodes and name not in self._base.nodes]
+        used = dict.fromkeys(place.node for place in grant.plan.pods)
+        return [self._come.nodes[name] for name in used if name in self._come.nodes and name not in self._base.nodes]
 
     def _take(self, group: Group, found: Found[Grant]) -> NodesNeeded:
         """Take what a gang is promised from what is left for others."""

@@ -108,6 +108,22 @@ def test_a_gang_that_waits_is_shown_with_its_numbers_and_what_would_help(capsys:
     assert "What would have to change: 5 more gpus have to become free" in text
 
 
+def test_a_gang_that_waits_for_nodes_is_shown_with_where_its_pods_would_go(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = ["nodeshape/x8/1: train-0, train-1 and 6 more", "node-1: train-8"]
+    details = {"nodes": 1, "shapes": ["1 of shape x8"], "plan": plan}
+    hold = {"reason": "NodesNeeded", "message": "needs 1 more node of shape x8", "details": details}
+    command.show(status_views.gang({**WAITING, "status": {"phase": "Pending", "hold": hold}}), now=NOW)
+
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    at = lines.index(["Where", "its", "pods", "would", "go"])
+    assert lines[at + 1 : at + 4] == [
+        ["NODE", "PODS"],
+        ["nodeshape/x8/1", *["train-0,", "train-1", "and", "6", "more"]],
+        ["node-1", "train-8"],
+    ]
+    assert not any(line[:1] == ["plan"] for line in lines)
+
+
 def test_a_gang_that_never_fits_is_not_said_to_wait(capsys: pytest.CaptureFixture[str]) -> None:
     hold = Hold(HoldReason.NO_FEASIBLE_PLACEMENT, "no node has 9")
     command.show(replace(status_views.gang(WAITING), hold=hold), now=NOW)

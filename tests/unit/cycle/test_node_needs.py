@@ -135,9 +135,25 @@ async def test_the_hold_says_what_is_needed_what_it_costs_and_why_it_does_not_st
     )
     assert hold.details["nodes"] == 2
     assert hold.details["pricePerHour"] == "9.60"
+    assert hold.details["plan"] == ["nodeshape/x4/1: a-1", "nodeshape/x4/2: a-2", "n: a-0"]
     assert hold.details["instead"] == "NoFeasiblePlacement"
     assert advice.for_hold(hold, "q").startswith("nodes have to come: 2 of shape x4; the queue has quota")
     assert "NodesNeeded" in {notice.reason for notice in play.cluster.notices}
+
+
+async def test_the_plan_of_a_large_gang_names_few_nodes_and_pods_and_counts_the_rest() -> None:
+    play = a_play(a_queue().shape("x2", gpus=2, most=20), many={"pods": 18, "gpus": 2})
+    crowded = a_play(a_queue().shape("x16", gpus=16), crowded={"pods": 10, "gpus": 1})
+
+    lines = held(await play.forget_changes(), "many").details["plan"]
+    crowd = held(await crowded.forget_changes(), "crowded").details["plan"]
+
+    assert isinstance(lines, list)
+    assert (len(lines), lines[-1]) == (17, "2 more nodes: 2 pods")
+    assert isinstance(crowd, list)
+    (line,) = crowd
+    assert line.startswith("nodeshape/x16/1: crowded-0, crowded-1, ")
+    assert line.endswith(" and 2 more")
 
 
 async def test_a_gang_that_needs_nodes_holds_no_other_up() -> None:
