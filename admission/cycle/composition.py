@@ -192,6 +192,7 @@ def _scheduling(leader: Leader, preemption: Preemption, log: CycleLog) -> Schedu
         evictions=leader.evictions,
         pending=leader.process.pending,
         expected_ends=leader.expected_ends,
+        arrivals=leader.arrivals,
         backfill=leader.backfill,
         nominations=leader.nominations,
         cache=leader.scheduling,

@@ -63,6 +63,18 @@ def asked_for(nodes: Iterable[NodeName]) -> Mapping[str, int]:
     return Counter(shape for node in set(nodes) if (shape := names.shape_of(node)) is not None)
 
 
+def pods_to_come(group: Group) -> frozenset[Uid]:
+    """Return the pods of a gang that have their places on nodes that were asked for, whether they have come or not."""
+    seats = group.placement.seats if group.placement is not None else {}
+    return frozenset(uid for uid, seat in seats.items() if names.shape_of(seat.node) is not None)
+
+
+def awaits_nodes(group: Group) -> bool:
+    """Return whether nodes that were asked for a gang have not all come: a pod for one of them is on no node."""
+    to_come = pods_to_come(group)
+    return bool(to_come) and not to_come <= {pod.meta.uid for pod in group.pods if pod.node}
+
+
 def lost_shape(gates: Iterable[tuple[Pod, NodeName]], shapes: Collection[str]) -> str | None:
     """Return a shape that is gone, of those whose nodes pods are let in to. shapes: those that exist."""
     return next((name for name in asked_for(node for _, node in gates) if name not in shapes), None)

@@ -47,6 +47,7 @@ from admission.review.caches import ReviewCaches
 from admission.scheduling.backfill.expected_end import ExpectedEnds
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.backfill.running_gangs import RunningGangs
+from admission.scheduling.capacity.arrival_times import ArrivalTimes
 from admission.scheduling.capacity.expected_nodes import ExpectedNodes
 from admission.scheduling.preemption.nominations import Nominations
 from admission.scheduling.preemption.victim_searches import VictimSearches
@@ -148,6 +149,8 @@ class Leader:
     """What held gangs need of nodes that are not there."""
     expected_nodes: ExpectedNodes = field(default_factory=ExpectedNodes)
     """Which nodes came for gangs that they were asked for."""
+    arrivals: ArrivalTimes = field(default_factory=ArrivalTimes)
+    """How long nodes have taken to come."""
     requests: RequestState = field(default_factory=RequestState)
     """The ProvisioningRequests that were made and are not seen yet."""
     scale_down: ScaleDownState = field(default_factory=ScaleDownState)

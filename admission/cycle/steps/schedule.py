@@ -22,6 +22,7 @@ from admission.scheduling import cycle
 from admission.scheduling.backfill.expected_end import ExpectedEnds
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.backfill.reservations import ExpectedEnd
+from admission.scheduling.capacity.arrival_times import ArrivalTimes
 from admission.scheduling.checks.chain import Rules, Workspace
 from admission.scheduling.checks.faults import Defect
 from admission.scheduling.cycle import CycleDecisions
@@ -44,6 +45,7 @@ class Scheduling:
     evictions: EvictionState
     pending: PendingPods
     expected_ends: ExpectedEnds
+    arrivals: ArrivalTimes
     backfill: Backfill
     nominations: Nominations
     cache: SchedulingCache
@@ -100,7 +102,11 @@ class Scheduling:
     def _find_ends(self, inputs: CycleInputs, cluster: ClusterState) -> Mapping[str, ExpectedEnd]:
         """Return the gangs that hold devices, with their expected ends."""
         placements, queues = self.mirror.book.placements, inputs.snapshot.queues
-        return self.expected_ends.refresh(placements, inputs.by_uid, queues, cluster.users, inputs.now)
+        if inputs.snapshot.shapes:
+            self.arrivals.update(inputs.by_uid, queues.keys())
+        return self.expected_ends.refresh(
+            placements, inputs.by_uid, queues, cluster.users, waits=self.arrivals.medians, now=inputs.now
+        )
 
     def _rules(self, inputs: CycleInputs, balances: Balances | None, defects: list[Defect]) -> Rules:
         return Rules(

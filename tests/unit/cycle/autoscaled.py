@@ -83,7 +83,7 @@ class Autoscaled(Jobs):
             holdings[claim.meta.uid] = replace(placement.holdings[claim.meta.uid], devices=devices)
         known = transitions.index_devices(self._rest)
         self._allocate(pod, node, holdings, known)
-        self._pods[pod.meta.uid] = replace(pod, node=node, phase="Running", ready=True)
+        self._pods[pod.meta.uid] = replace(pod, node=node, phase="Running", ready=True, started=self.now)
 
 
 class Asking(Play):

@@ -1,0 +1,86 @@
+"""How long gangs waited for nodes that were asked for, by queue: when backfill expects others of the queue to start.
+
+A wait is from when a gang was charged for nodes to when the last of its pods on these was started by its kubelet. It
+follows from the books and the pods, so a new leader knows those of the gangs that still run; those of gangs that have
+ended are known to the leader that saw them.
+"""
+
+import statistics
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from admission.api.values.names import GangUid, QueueName
+from admission.incremental import Derived
+from admission.lifecycle import placement_progress
+from admission.workloads.gangs import Group
+
+MOST = 32
+"""The most gangs of a queue whose waits count, the last that asked."""
+
+
+class Arrival(NamedTuple):
+    """Nodes of a gang have come. asked: when it was charged for them. took: until its pods on them were started."""
+
+    queue: QueueName
+    asked: datetime
+    took: timedelta
+
+
+@dataclass(slots=True)
+class ArrivalTimes:
+    """The waits of each queue's gangs, and their medians. One per leader.
+
+    Rule: only `update` changes them; a median is the same object while it is equal.
+    """
+
+    _seen: Derived[GangUid, Group, Arrival] = field(default_factory=lambda: Derived(_arrival))
+    _known: dict[QueueName, dict[GangUid, Arrival]] = field(default_factory=dict)
+    _medians: Mapping[QueueName, timedelta] = field(default_factory=dict)
+
+    @property
+    def medians(self) -> Mapping[QueueName, timedelta]:
+        """Return the median of each queue whose gangs have waited for nodes; the same object while nothing changes."""
+        return self._medians
+
+    def update(self, groups: Mapping[GangUid, Group], queues: Collection[QueueName]) -> Mapping[QueueName, timedelta]:
+        """Note the gangs whose nodes have come; forget queues that are gone. groups: all gangs."""
+        before = self._seen.values
+        touched = False
+        for uid in self._seen.update(groups):
+            arrival = self._seen.values.get(uid)
+            if arrival is not None and arrival != before.get(uid):
+                self._note(uid, arrival)
+                touched = True
+        gone = self._known.keys() - set(queues)
+        for queue in gone:
+            del self._known[queue]
+        if touched or gone:
+            found = {
+                queue: statistics.median_high(one.took for one in known.values())
+                for queue, known in self._known.items()
+            }
+            if found != self._medians:
+                self._medians = {
+                    queue: self._medians[queue] if self._medians.get(queue) == median else median
+                    for queue, median in found.items()
+                }
+        return self._medians
+
+    def _note(self, uid: GangUid, arrival: Arrival) -> None:
+        known = self._known.setdefault(arrival.queue, {})
+        known[uid] = arrival
+        if len(known) > MOST:
+            del known[min(known, key=lambda one: known[one].asked)]
+
+
+def _arrival(_uid: GangUid, group: Group) -> Arrival | None:
+    to_come, placement = placement_progress.pods_to_come(group), group.placement
+    if placement is None or not to_come:
+        return None
+    started = [pod.started for pod in group.pods if pod.meta.uid in to_come and pod.started is not None]
+    if len(started) < len(to_come):
+        return None
+    took = max(max(started) - placement.reserved_at, timedelta(0))
+    return Arrival(queue=placement.queue, asked=placement.reserved_at, took=took)
