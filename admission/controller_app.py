@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import structlog
 
-from admission import ports
+from admission import default_ports, ports
 from admission.accounting.device_samples import Quantity
 from admission.api.muster.status_reports import EventType
 from admission.api.values.reasons import EventReason
@@ -134,7 +134,7 @@ def _term_parts(parts: Parts, ledger: SqlLedger, process: ProcessState) -> _Term
         templates=templates,
         requests=ProvisioningRequestWriter(connection),
         nodes=NodeWriter(connection),
-        traces=parts.traces or ports.UNTRACED,
+        traces=parts.traces or default_ports.UNTRACED,
     )
     actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"
     cycle_settings = CycleSettings(

@@ -1,12 +1,11 @@
 """The ports of the use cases: small Protocols, each with a real adapter and an implementation in memory.
 
 Real: `kube` (View, Fences, Pods, Reports, EntryStore), `ledger` (Ledger, Chain, HeadSink). In memory:
-`simulation.in_memory`, for `muster simulate` and tests.
+`simulation.in_memory`, for `muster simulate` and tests; `default_ports`, where a caller leaves one out.
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Protocol
@@ -37,8 +36,7 @@ from admission.api.muster.status_reports import ConditionReport, Notice, QueueRe
 from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json
 from admission.api.values.names import NodeName, QueueName
-from admission.dra import compatibility
-from admission.dra.compatibility import Release, SchedulerProfile
+from admission.dra.compatibility import SchedulerProfile
 from admission.heads.signed_head import SignedHead
 from admission.scheduling.capacity.capacity_requests import CapacityRequest
 from admission.scheduling.placement.protection import Barriers
@@ -190,7 +188,7 @@ class CapacityRequests(Protocol):
         """Delete a ProvisioningRequest and its PodTemplates; raises as `create`. Does nothing if they are gone."""
         ...
 
-    async def sweep(self, kept: Collection[str]) -> Sequence[str]:
+    async def delete_unused(self, kept: Collection[str]) -> Sequence[str]:
         """Delete the PodTemplates that Muster made for other requests than these; return what was deleted.
 
         kept: `namespace/name` of requests that are there or still to be made. Raises as `create`.
@@ -410,101 +408,3 @@ class HeadSink(Protocol):
     async def publish(self, heads: Sequence[SignedHead]) -> None:
         """Publish heads, which may have been published before, in their order. Raises MusterError."""
         ...
-
-
-# Implementations in memory of the ports that a caller may leave out.
-
-
-class FrozenView:
-    """The port View of a cluster in which nothing happens."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-
-    @property
-    def synced(self) -> bool:
-        return True
-
-    def snapshot(self) -> Snapshot:
-        return self._snapshot
-
-
-@dataclass(frozen=True, slots=True)
-class FixedScheduler:
-    """The port Scheduler of a kube-scheduler whose profile does not change."""
-
-    profile: SchedulerProfile | None
-
-
-NEWEST = FixedScheduler(compatibility.profile(Release.V1_37))
-
-
-class NoFences:
-    """The port Fences of a cluster without fences, or with those that a test gives."""
-
-    def __init__(self, barriers: Barriers | None = None) -> None:
-        self.barriers = barriers or Barriers()
-        self.wanted: frozenset[str] = frozenset()
-
-    def observe(self) -> Barriers:
-        return self.barriers
-
-    def set_drivers(self, drivers: frozenset[str]) -> None:
-        self.wanted = drivers
-
-
-class NoQueueFinalizer:
-    """The port Queues of a cluster in which no Queue is deleted."""
-
-    async def keep(self, queue: Meta) -> None:
-        """Do nothing."""
-
-    async def release(self, queue: Meta) -> None:
-        """Do nothing."""
-
-
-NO_QUEUE_FINALIZER = NoQueueFinalizer()
-
-
-class NoAutoscaler:
-    """The ports CapacityRequests and Nodes of a cluster without autoscalers."""
-
-    async def create(self, request: CapacityRequest) -> None: ...
-
-    async def delete(self, request: ProvisioningRequest) -> None: ...
-
-    async def sweep(self, kept: Collection[str]) -> Sequence[str]:  # noqa: ARG002 - the port's
-        return ()
-
-    async def keep(self, node: Node) -> None: ...
-
-    async def release(self, node: Node) -> None: ...
-
-
-class NoTraces:
-    """The port Traces without traces, at no cost."""
-
-    def cycle(self) -> AbstractContextManager[None]:
-        return _NO_SPAN
-
-    def step(self, name: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the port's
-        return _NO_SPAN
-
-    def begin(self, gang: Group) -> None: ...
-
-    def write(self, name: str, uid: str, key: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the port's
-        return _NO_SPAN
-
-
-_NO_SPAN: AbstractContextManager[None] = nullcontext()
-UNTRACED = NoTraces()
-
-
-class FixedTemplates:
-    """The port Templates with troubles that do not change; by default there are none."""
-
-    def __init__(self, troubles: Mapping[str, tuple[str, ...]] | None = None) -> None:
-        self._troubles = troubles or {}
-
-    def troubles(self) -> Mapping[str, tuple[str, ...]]:
-        return self._troubles

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from unittest import mock
 
-from admission import ports
+from admission import default_ports
 from admission.api.kubernetes import claims, device_taint_rules
 from admission.api.kubernetes.claims import AllocatedDevice, Allocation, Claim
 from admission.api.kubernetes.devices import DeviceId, RequestDevice
@@ -171,9 +171,9 @@ class Scene:
     play: Play
 
     @property
-    def barriers(self) -> ports.NoFences:
+    def barriers(self) -> default_ports.NoFences:
         fences = self.play.leader.ports.fences
-        assert isinstance(fences, ports.NoFences)
+        assert isinstance(fences, default_ports.NoFences)
         return fences
 
     async def cycles(self, times: int = 3) -> None:

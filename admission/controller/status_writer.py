@@ -96,7 +96,7 @@ class StatusWriter:
         self._enqueue(key, report, partial(self._reports.gang, report), due=_now() + wait)
 
     def _settle_time(self, key: Key) -> float:
-        usual = self._settle * min(2 ** self._waits[key], MAX_SETTLE_FACTOR)
+        usual: float = self._settle * min(2 ** self._waits[key], MAX_SETTLE_FACTOR)
         return max(usual, min(len(self._pending) / WRITES_PER_SECOND, LONGEST_SETTLE))
 
     async def queue(self, report: QueueReport) -> None:

@@ -57,12 +57,12 @@ class RequestKeeper:
     async def withdraw(self, inputs: CycleInputs) -> None:
         """Delete the requests of reservations that are over. What fails is tried again by the next cycle."""
         seen, placements = inputs.snapshot.provisioning_requests, self.mirror.book.placements.values()
-        if not (seen or self.state.has_any or self.state.is_sweep_due):
+        if not (seen or self.state.has_any or self.state.is_cleanup_due):
             return
         needed = {key for one in placements if (key := capacity_requests.key_of(one)) is not None}
         self.state.forget(seen, needed)
-        if self.state.is_sweep_due:
-            await self._sweep({*seen, *needed})
+        if self.state.is_cleanup_due:
+            await self._delete_unused({*seen, *needed})
         unneeded = capacity_requests.unneeded(seen.values(), placements, inputs.snapshot)
 
         async def delete(request: ProvisioningRequest) -> None:
@@ -73,10 +73,10 @@ class RequestKeeper:
 
         await self.writer.each(unneeded, delete)
 
-    async def _sweep(self, kept: Collection[str]) -> None:
+    async def _delete_unused(self, kept: Collection[str]) -> None:
         """Delete PodTemplates of requests that were never made. What the API server refuses is not tried again."""
         try:
-            await self.requests.sweep(kept)
+            await self.requests.delete_unused(kept)
         except RetryError:
             return
         except (FixError, GoneError):

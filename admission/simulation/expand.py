@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 
-from admission import ports
+from admission import default_ports
 from admission.api.kubernetes import meta, pods
 from admission.api.kubernetes.admission_review import Review
 from admission.api.kubernetes.pods import Pod
@@ -196,7 +196,7 @@ class _Webhook:
         self.outside: dict[int, str] = {}
         self._refused = refused
         self._snapshot = snapshot
-        self._view = ports.FrozenView(snapshot)
+        self._view = default_ports.FrozenView(snapshot)
         self._caches = ReviewCaches()
 
     def admit(self, pod: Candidate) -> bool:

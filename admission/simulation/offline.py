@@ -11,7 +11,7 @@ from datetime import timedelta
 from enum import StrEnum
 from fractions import Fraction
 
-from admission import ports as admission_ports
+from admission import default_ports
 from admission.api.capacity.node_shapes import MOST_NODES
 from admission.api.kubernetes import device_taint_rules, meta
 from admission.api.kubernetes.pods import DEFAULT_SCHEDULER
@@ -178,8 +178,8 @@ class _Run:
             workloads=cluster,
             reports=cluster,
             ledger=self._ledger,
-            scheduler=admission_ports.FixedScheduler(cluster_state.profile),
-            fences=admission_ports.NoFences(fences(cluster_state.snapshot)),
+            scheduler=default_ports.FixedScheduler(cluster_state.profile),
+            fences=default_ports.NoFences(fences(cluster_state.snapshot)),
         )
         self._leader = Leader.build(ports=ports, actor=ACTOR, epoch=EPOCH, settings=settings)
         self._reports: dict[GangUid, GangReport] = {}

@@ -32,11 +32,11 @@ from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, 
 from admission.controller.own_writes import OwnWrites
 from admission.controller.recent_use_reader import RecentUseReader
 from admission.controller.usage_recorder import RecorderSettings, UsageRecorder
+from admission.default_ports import FrozenView
 from admission.ledger.db import migrations
 from admission.ledger.journal import measured_usage
 from admission.ledger.journal.base import Window
 from admission.ledger.sql_ledger import SqlLedger
-from admission.ports import FrozenView
 from admission.prometheus import device_queries
 from admission.prometheus.api_client import ApiClient, Server
 from admission.prometheus.device_meter import PrometheusMeter

@@ -25,8 +25,8 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, MeterName, NodeName, Uid
 from admission.controller.recent_use_reader import RecentUseReader
 from admission.dashboard.ledger_queries import DoneBy, Window
+from admission.default_ports import FrozenView
 from admission.ledger.sql_ledger import SqlLedger
-from admission.ports import FrozenView
 from admission.status.idle_gangs import IdleGangs
 from tests.integration import prometheus, test_used_hours as used_hours
 from tests.integration.ledgers import AT, CLUSTER, GPU, ON_SQLITE, QUEUE, a_grant, minutes

@@ -27,13 +27,14 @@ from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.controller import usage_recorder
 from admission.controller.own_writes import OwnWrites
 from admission.controller.usage_recorder import RecorderSettings, UsageRecorder
+from admission.default_ports import FrozenView
 from admission.errors import LedgerCorruptError, RetryError
 from admission.ledger.audit.close_period import Order
 from admission.ledger.audit.verify import What
 from admission.ledger.journal import measured_usage
 from admission.ledger.journal.base import Window
 from admission.ledger.sql_ledger import SqlLedger
-from admission.ports import DeviceMeter, FrozenView
+from admission.ports import DeviceMeter
 from admission.prometheus import device_queries
 from admission.prometheus.api_client import ApiClient, Server
 from admission.prometheus.device_meter import PrometheusMeter

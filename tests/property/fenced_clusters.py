@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from admission import ports
+from admission import default_ports
 from admission.api.kubernetes import device_taint_rules
 from admission.api.kubernetes.claims import AllocatedDevice, Allocation, Claim
 from admission.api.kubernetes.device_taint_rules import TaintRule
@@ -88,7 +88,7 @@ class Village(in_memory.Cluster):
     def __init__(self, builder: ClusterBuilder, ledger: in_memory.Ledger) -> None:
         super().__init__(builder.snapshot())
         self.ledger = ledger
-        self.fences = ports.NoFences()
+        self.fences = default_ports.NoFences()
         self._whole: Mapping[str, Slice] = {}
         """The slices as they were before a device left one of them."""
         self.robbed: set[str] = set()

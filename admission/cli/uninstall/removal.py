@@ -140,7 +140,7 @@ class Removal:
         for request in await writer.found():
             await writer.delete(request)
             self.say(f"removed ProvisioningRequest {request.meta.key}")
-        for template in await writer.sweep(()):
+        for template in await writer.delete_unused(()):
             self.say(f"removed PodTemplate {template}")
 
     async def _release_nodes(self) -> None:

@@ -112,7 +112,7 @@ class RequestState:
 
     _made: set[str] = field(default_factory=set)
     _troubles: dict[str, str] = field(default_factory=dict)
-    _is_sweep_due: bool = True
+    _is_cleanup_due: bool = True
 
     @property
     def made(self) -> Collection[str]:
@@ -124,12 +124,12 @@ class RequestState:
         return bool(self._made or self._troubles)
 
     @property
-    def is_sweep_due(self) -> bool:
+    def is_cleanup_due(self) -> bool:
         """Return whether PodTemplates without a request may have been left behind."""
-        return self._is_sweep_due
+        return self._is_cleanup_due
 
     def note_swept(self) -> None:
-        self._is_sweep_due = False
+        self._is_cleanup_due = False
 
     def trouble(self, key: str) -> str:
         """Return why a request could not be made; empty if it was, or is not yet tried."""
@@ -145,7 +145,7 @@ class RequestState:
     def forget(self, seen: Collection[str], needed: Collection[str]) -> None:
         """Drop what the view shows, and what belongs to reservations that are over."""
         self._made = {key for key in self._made if key not in seen and key in needed}
-        self._is_sweep_due = self._is_sweep_due or any(key not in needed for key in self._troubles)
+        self._is_cleanup_due = self._is_cleanup_due or any(key not in needed for key in self._troubles)
         self._troubles = {key: why for key, why in self._troubles.items() if key in needed}
 
 

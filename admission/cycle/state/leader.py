@@ -7,7 +7,7 @@ the loop that runs the cycles.
 
 from dataclasses import dataclass, field
 
-from admission import ports
+from admission import default_ports
 from admission.accounting.memory_use import MemoryUse
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.meta import EPOCH
@@ -70,13 +70,13 @@ class Ports:
     workloads: Workloads
     reports: Reports
     ledger: Ledger
-    scheduler: Scheduler = ports.NEWEST
-    fences: Fences = field(default_factory=ports.NoFences)
-    queues: Queues = ports.NO_QUEUE_FINALIZER
-    templates: Templates = field(default_factory=ports.FixedTemplates)
-    requests: CapacityRequests = field(default_factory=ports.NoAutoscaler)
-    nodes: Nodes = field(default_factory=ports.NoAutoscaler)
-    traces: Traces = ports.UNTRACED
+    scheduler: Scheduler = default_ports.NEWEST
+    fences: Fences = field(default_factory=default_ports.NoFences)
+    queues: Queues = default_ports.NO_QUEUE_FINALIZER
+    templates: Templates = field(default_factory=default_ports.FixedTemplates)
+    requests: CapacityRequests = field(default_factory=default_ports.NoAutoscaler)
+    nodes: Nodes = field(default_factory=default_ports.NoAutoscaler)
+    traces: Traces = default_ports.UNTRACED
 
 
 @dataclass(slots=True, kw_only=True)

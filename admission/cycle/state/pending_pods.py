@@ -12,7 +12,7 @@ from datetime import timedelta
 from itertools import chain, islice
 from typing import Any
 
-from admission import ports
+from admission import default_ports
 from admission.accounting.books import Book
 from admission.api.kubernetes import pods
 from admission.api.kubernetes.admission_review import Review
@@ -369,7 +369,7 @@ def _first_pod(workload: Workload, template: PodTemplate, snapshot: Snapshot, kn
     user = workload.meta.annotations.get(names.USER)
     if user and not of_job:
         obj["metadata"]["annotations"] |= {names.USER: user}
-    verdict = reviewer.mutate(_review(obj, MAKER if of_job else ""), ports.FrozenView(snapshot), caches=known)
+    verdict = reviewer.mutate(_review(obj, MAKER if of_job else ""), default_ports.FrozenView(snapshot), caches=known)
     if verdict.denial is not None:
         return verdict.denial
     obj = json_patch.apply(obj, verdict.patch)

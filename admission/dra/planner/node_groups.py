@@ -37,7 +37,7 @@ class NodeState:
     kinds: of pods that may go to the node. left: amount of every resource or, if all pods are of one size, the number
     of pods that fit; None for no limit. node_sig: its devices. usable: shared claims that are allocated and may be used
     there. place: what coupled rules between pods tell it apart by; None if there are none. served: for how many devices
-    its resources suffice, roughly; None for no limit, or where nodes are not told apart by it.
+    its resources suffice, roughly; None for no limit, or where it makes no difference between nodes.
     """
 
     kinds: frozenset[int]
@@ -72,10 +72,7 @@ class SearchState:
         *,
         by_served: bool = True,
     ) -> None:
-        """beside: what pods request beside each device, in the mean.
-
-        by_served: whether nodes are equal only if they serve as many devices.
-        """
+        """beside: what pods request beside each device, in the mean; by_served: equal nodes serve equally many."""
         self.gang = gang
         self._beside = beside
         self._by_served = by_served and bool(beside)

@@ -3,7 +3,7 @@
 A PodTemplate is written before the request that names it, and deleted after it: Cluster Autoscaler leaves out templates
 that are missing (ProvisioningRequestClient.FetchPodTemplates). Both belong to the workload of the gang, and templates
 to their request as soon as it exists, so the garbage collector deletes what Muster cannot. Templates whose request was
-never made, since it was refused or Muster ended in between, are found by their label (`sweep`).
+never made, since it was refused or Muster ended in between, are found by their label (`delete_unused`).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -88,7 +88,7 @@ class ProvisioningRequestWriter:
         except AbsentEndpointError:
             return ()
 
-    async def sweep(self, kept: Collection[str]) -> Sequence[str]:
+    async def delete_unused(self, kept: Collection[str]) -> Sequence[str]:
         """Delete the PodTemplates that Muster made, but for those of requests with these keys."""
         gone: list[str] = []
         try:

@@ -147,8 +147,8 @@ async def test_templates_without_a_request_are_deleted_and_those_of_others_stay(
     made = {f"team/{name}" for name in ("train-1-0", "train-1-1")}
     api.asked.clear()
 
-    assert await writer.sweep({"team/train-1"}) == []
-    assert {*await writer.sweep(())} == made
+    assert await writer.delete_unused({"team/train-1"}) == []
+    assert {*await writer.delete_unused(())} == made
 
     assert [*api.objects[ALL_TEMPLATES]] == ["team/theirs-0"]
     assert api.asked[0].query["labelSelector"] == "app.kubernetes.io/managed-by=muster"
@@ -159,7 +159,7 @@ async def test_without_the_right_to_list_templates_the_error_names_it(api: FakeA
     api.answer("GET", ALL_TEMPLATES, 403, status(403, "Forbidden", 'cannot list resource "podtemplates"'))
 
     with pytest.raises(FixError, match="list podtemplates"):
-        await ProvisioningRequestWriter(connection).sweep(())
+        await ProvisioningRequestWriter(connection).delete_unused(())
 
 
 async def test_requests_are_found_by_label_and_there_are_none_where_the_kind_is_not_served(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admission import ports
+from admission import default_ports
 from admission.api.kubernetes.admission_review import ALLOWED, Review, Verdict
 from admission.api.kubernetes.pods import Pod
 from admission.api.values import names
@@ -184,4 +184,4 @@ def test_without_tracing_no_trace_annotation_is_written_on_pods() -> None:
 
     verdict = reviewer.mutate(review(obj=pod, username="alice"), cluster, caches=ReviewCaches())
     assert names.TRACE not in json.dumps(verdict.patch)
-    assert ports.UNTRACED.step("plan") is ports.UNTRACED.write("open gate", "u", "a/b")
+    assert default_ports.UNTRACED.step("plan") is default_ports.UNTRACED.write("open gate", "u", "a/b")

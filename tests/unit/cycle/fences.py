@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from admission import ports as admission_ports
+from admission import default_ports
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import GangReport
@@ -143,7 +143,7 @@ def a_leader(
         workloads=cluster,
         reports=cluster,
         ledger=ledger,
-        fences=admission_ports.NoFences(barriers or fence()),
+        fences=default_ports.NoFences(barriers or fence()),
     )
     return Leader.build(ports=ports, actor=f"leader {epoch}", epoch=epoch, idle=idle)
 

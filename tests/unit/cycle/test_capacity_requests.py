@@ -38,7 +38,7 @@ class Requests:
         self.lives = 10**6
         self.templates: set[str] = set()
         """The keys of requests that have a PodTemplate."""
-        self.sweeps = 0
+        self.cleanups = 0
         self.refuses: Exception | None = None
 
     async def create(self, request: CapacityRequest) -> None:
@@ -62,10 +62,10 @@ class Requests:
         self.templates.discard(request.meta.key)
         self._die()
 
-    async def sweep(self, kept: Collection[str]) -> Sequence[str]:
+    async def delete_unused(self, kept: Collection[str]) -> Sequence[str]:
         if self.refuses is not None:
             raise self.refuses
-        self.sweeps += 1
+        self.cleanups += 1
         gone = self.templates - {*kept}
         self.templates -= gone
         return [*gone]
@@ -320,7 +320,7 @@ async def test_templates_are_looked_for_once_by_each_leader_and_kept_for_request
 
     await play.forget_changes(5)
 
-    assert play.requests.sweeps == 1
+    assert play.requests.cleanups == 1
     assert play.requests.templates == {play.requests.made[0].key}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from admission import ports
+from admission import default_ports
 from admission.accounting.books import Book
 from admission.api.kubernetes import claims
 from admission.api.kubernetes.pods import PodClaim
@@ -25,7 +25,7 @@ from tests.unit.cycle.fences import MINUTE, SECOND, Cluster, a_gang, a_leader, c
 def unprotected(cluster: Cluster, ledger: in_memory.Ledger) -> Leader:
     """The leader of a successor that has no fence."""
     leader = a_leader(cluster, ledger, epoch=2)
-    return replace(leader, ports=replace(leader.ports, fences=ports.NoFences()))
+    return replace(leader, ports=replace(leader.ports, fences=default_ports.NoFences()))
 
 
 def a_choosy_pair(*, choosy: str) -> Cluster:

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import cast
 
-from admission import ports
+from admission import default_ports, ports
 from admission.api.kubernetes import pods
 from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
@@ -46,7 +46,7 @@ async def opened(*gang: tuple[Pod, str], storage: Storage | None = None) -> list
         settings=CycleSettings(),
         pods=cast("ports.Pods", gates),
         reports=in_memory.Cluster(Snapshot()),
-        traces=ports.NoTraces(),
+        traces=default_ports.NoTraces(),
         in_flight=InFlight(),
     )
     # Each pod is a gang of its own where volumes are asked about.

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from admission import ports
+from admission import default_ports
 from admission.api.muster.ledger_entries import Kind
 from admission.api.values.reasons import HoldReason
 from admission.cycle import cycle
@@ -46,7 +46,7 @@ async def test_killed_at_any_write_the_successor_without_a_fence_lets_whole_gang
     cluster, ledger = await killed(lives, pytest.raises(ExceptionGroup))
     await ledger.fence(2)
     successor = a_leader(cluster, ledger, epoch=2)
-    successor = replace(successor, ports=replace(successor.ports, fences=ports.NoFences()))
+    successor = replace(successor, ports=replace(successor.ports, fences=default_ports.NoFences()))
     await cycles(successor, 3, NOON + MINUTE)
 
     everything_runs(cluster, ledger, 3)

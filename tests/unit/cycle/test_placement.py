@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admission import ports
+from admission import default_ports
 from admission.api.kubernetes import claims
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.pods import PodClaim
@@ -320,7 +320,7 @@ async def test_nothing_is_given_back_that_could_still_be_written() -> None:
 
 
 async def test_a_gang_planned_with_any_devices_is_not_reserved_once_its_fence_has_fallen() -> None:
-    class Falling(ports.NoFences):
+    class Falling(default_ports.NoFences):
         """A fence that is there when it is asked for first, and not a second time."""
 
         def observe(self) -> Barriers:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from admission import ports as admission_ports
+from admission import default_ports
 from admission.api.values.reasons import HoldReason
 from admission.cycle import cycle
 from admission.cycle.state.leader import Leader, Ports
@@ -76,7 +76,7 @@ async def test_on_a_kubernetes_newer_than_all_gangs_are_pinned_and_queues_say_wh
     result = await cycle.run(leader, NOON)
 
     assert cluster.calls == ["open train-0"], "the plan is that of the newest release, and kube-scheduler allocates"
-    assert isinstance(leader.ports.fences, admission_ports.NoFences)
+    assert isinstance(leader.ports.fences, default_ports.NoFences)
     assert leader.ports.fences.wanted == frozenset(), "the fence goes, since it binds kube-scheduler, too"
     (queue,) = result.queues
     told = {one.type: (one.status, one.reason, one.message) for one in queue.conditions}

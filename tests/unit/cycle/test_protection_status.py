@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from admission import ports
+from admission import default_ports
 from admission.api.kubernetes.claims import AllocatedDevice, Allocation
 from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.muster.ledger_entries import BudgetShare, Entry, Kind, Posted
@@ -25,7 +25,7 @@ async def test_losing_a_fence_is_an_event_and_a_condition_and_gangs_are_pinned()
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
     leader = a_leader(cluster, in_memory.Ledger())
     fences = leader.ports.fences
-    assert isinstance(fences, ports.NoFences)
+    assert isinstance(fences, default_ports.NoFences)
 
     await cycle.run(leader, NOON)
     assert fences.wanted == {CLASS}
@@ -46,7 +46,7 @@ async def test_losing_a_fence_is_an_event_and_a_condition_and_gangs_are_pinned()
 
 
 async def test_a_fence_that_falls_between_deciding_and_placing_is_noticed() -> None:
-    class Falling(ports.NoFences):
+    class Falling(default_ports.NoFences):
         """A fence that is there when it is asked for first, and not a second time."""
 
         def observe(self) -> Barriers:
@@ -74,7 +74,7 @@ async def test_a_fence_that_falls_while_the_ledger_commits_is_noticed_before_cla
             return await super().post_all(entries, epoch=epoch, shares=shares)
 
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
-    leader, fences = a_leader(cluster, Slow()), ports.NoFences(fence())
+    leader, fences = a_leader(cluster, Slow()), default_ports.NoFences(fence())
     leader = replace(leader, ports=replace(leader.ports, fences=fences))
 
     result = await cycle.run(leader, NOON)
@@ -98,7 +98,7 @@ async def test_placement_waits_for_a_fence_recreated_while_the_ledger_commits() 
             return await super().post_all(entries, epoch=epoch, shares=shares)
 
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
-    leader, fences = a_leader(cluster, Slow()), ports.NoFences(fence())
+    leader, fences = a_leader(cluster, Slow()), default_ports.NoFences(fence())
     leader = replace(leader, ports=replace(leader.ports, fences=fences))
 
     (told,) = (await cycle.run(leader, NOON)).gangs
@@ -111,7 +111,7 @@ async def test_placement_waits_for_a_fence_recreated_while_the_ledger_commits() 
 async def test_a_gang_with_all_its_devices_is_admitted_though_the_fence_was_recreated() -> None:
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
     leader = a_leader(cluster, in_memory.Ledger())
-    assert isinstance(leader.ports.fences, ports.NoFences)
+    assert isinstance(leader.ports.fences, default_ports.NoFences)
     cluster.fails = {"open one-0": ClusterUnavailableError()}
     await cycle.run(leader, NOON)
     assert cluster.calls == ["allocate one-0-gpus"]
@@ -190,7 +190,7 @@ async def test_a_fence_that_kube_scheduler_does_not_heed_is_found_out() -> None:
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).pod("outsider", queue=""))
     leader = a_leader(cluster, in_memory.Ledger())
     fences = leader.ports.fences
-    assert isinstance(fences, ports.NoFences)
+    assert isinstance(fences, default_ports.NoFences)
     await cycle.run(leader, NOON)
     assert fences.wanted == {CLASS}
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from admission import ports
+from admission import default_ports
 from admission.api.kubernetes.admission_review import ALLOWED, Review
 from admission.api.kubernetes.jobs import Job
 from admission.api.muster import gang_references, gangs
@@ -308,7 +308,7 @@ REVIEWS = {
 @pytest.mark.parametrize("scene", ["busy", "same_name", "preempted"])
 async def test_no_answer_at_the_door_names_another_namespace(scene: str, review: Review) -> None:
     snapshot = (await teams.seen(scene)).cluster.snapshot()
-    view = ports.FrozenView(snapshot)
+    view = default_ports.FrozenView(snapshot)
     rules = Rules(controller="muster")
 
     answers = [reviewer.validate(review, view, rules=rules, caches=ReviewCaches())]
@@ -328,7 +328,7 @@ def test_who_is_shut_out_of_a_queue_is_not_told_the_names_of_its_namespaces(oper
     review = a_pod("p", labels={names.QUEUE: "shared"})
 
     verdict = reviewer.validate(
-        review, ports.FrozenView(cluster.snapshot()), rules=Rules(controller="muster"), caches=ReviewCaches()
+        review, default_ports.FrozenView(cluster.snapshot()), rules=Rules(controller="muster"), caches=ReviewCaches()
     )
 
     assert verdict.denial is not None
