@@ -156,7 +156,14 @@ def what_autoscalers_were_asked_for(client: Client) -> list[str]:
     client.merge_patch("/api/v1/nodes/node-a", {"metadata": {"annotations": {**MARKED}}})
     requests = "/apis/autoscaling.x-k8s.io/v1/namespaces/vision/provisioningrequests"
     templates = "/api/v1/namespaces/vision/podtemplates"
-    eventually(lambda: client.find(requests), what="ProvisioningRequests are served")
+
+    def is_served() -> bool:
+        try:
+            return client.items(requests) == []
+        except ApiError:
+            return False
+
+    eventually(is_served, what="ProvisioningRequests are served")
     ours = {"labels": {names.MANAGED_BY: names.FIELD_MANAGER}, "annotations": {names.GANG: "vision/late"}}
     pod = {"spec": {"containers": [{"name": "main", "image": "none"}]}}
     made: list[str] = []
@@ -164,7 +171,8 @@ def what_autoscalers_were_asked_for(client: Client) -> list[str]:
         client.create(templates, {"metadata": {"name": f"{name}-0", **marks}, "template": pod})
         sets = [{"count": 1, "podTemplateRef": {"name": f"{name}-0"}}]
         spec = {"provisioningClassName": "check-capacity.autoscaling.x-k8s.io", "podSets": sets}
-        client.create(requests, {"metadata": {"name": name, **marks}, "spec": spec})
+        kind = {"apiVersion": "autoscaling.x-k8s.io/v1", "kind": "ProvisioningRequest"}
+        client.create(requests, {**kind, "metadata": {"name": name, **marks}, "spec": spec})
         made += [f"{requests}/{name}", f"{templates}/{name}-0"]
     client.create(templates, {"metadata": {"name": "never-asked-0", **ours}, "template": pod})
     return [*made, f"{templates}/never-asked-0"]
