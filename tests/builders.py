@@ -3,6 +3,7 @@
 Everything goes through the decoders, as JSON does in real life.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
@@ -46,11 +47,13 @@ class ClusterBuilder:
         cpu: str = "64",
         model: str = "a100",
         labels: dict[str, str] | None = None,
+        taints: Sequence[dict[str, str]] = (),
     ) -> Self:
         self._nodes.append(
             nodes.decode(
                 {
                     "metadata": {"name": name, "labels": {names.HOSTNAME: name, **(labels or {})}},
+                    "spec": {"taints": [*taints]},
                     "status": {"allocatable": {"cpu": cpu, "memory": "256Gi", "pods": "110"}},
                 }
             )
@@ -68,6 +71,7 @@ class ClusterBuilder:
         most: int = 4,
         price: str | None = None,
         matches: dict[str, str] | None = None,
+        pool: str = "",
     ) -> Self:
         """Add a NodeShape, whose nodes have its name as their type, if nothing else is said."""
         devices = [{"name": f"gpu-{index}", "attributes": {"model": {"string": "a100"}}} for index in range(gpus)]
@@ -77,6 +81,7 @@ class ClusterBuilder:
             "allocatable": {"cpu": cpu, "memory": "256Gi", "pods": "110"},
             "resourceSlices": [{"driver": CLASS, "devices": devices}] if gpus else [],
             **({"pricePerHour": price} if price is not None else {}),
+            **({"nodePool": pool} if pool else {}),
         }
         self._node_shapes.append(node_shapes.decode({"metadata": {"name": name, "generation": 1}, "spec": spec}))
         return self

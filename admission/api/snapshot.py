@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from admission.api.capacity.node_pools import NodePool
 from admission.api.capacity.node_shapes import NodeShape
 from admission.api.capacity.provisioning_requests import ProvisioningRequest
 from admission.api.kubernetes.claims import Claim, ClaimTemplate
@@ -55,6 +56,7 @@ class Snapshot:
     gangs: Mapping[str, Gang] = field(default_factory=dict)
     policies: Mapping[str, ClaimPolicy] = field(default_factory=dict)
     shapes: Mapping[str, NodeShape] = field(default_factory=dict)
+    node_pools: Mapping[str, NodePool] = field(default_factory=dict)
     provisioning_requests: Mapping[str, ProvisioningRequest] = field(default_factory=dict)
     priorities: Mapping[str, PriorityClass] = field(default_factory=dict)
     malformed: Mapping[tuple[str, str], MalformedObjectError] = field(default_factory=dict)

@@ -113,6 +113,6 @@ async def _gather(leader: Leader, steps: Steps, snapshot: Snapshot, clock: datet
     leader.evictions.restore_backoffs(inputs, placements)
     return replace(
         inputs,
-        snapshot=leader.expected_nodes.mark(inputs.snapshot, inputs.granted),
+        snapshot=leader.pool_bounds.apply(leader.expected_nodes.mark(inputs.snapshot, inputs.granted)),
         idle=leader.idle.update(inputs.tree.queues, placements, inputs.now),
     )

@@ -7,6 +7,7 @@ __all__ = [
     "gangs",
     "in_use",
     "meters",
+    "node_shapes",
     "preferences",
     "queues",
     "used_requests",

@@ -33,7 +33,7 @@ from admission.dra.diagnosis.supply import Supply
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.state import nodes_to_come
 from admission.errors import MalformedObjectError, RetryError
-from admission.objectpolicy import claim_policies, gangs, meters, queues, used_requests, workloads
+from admission.objectpolicy import claim_policies, gangs, meters, node_shapes, queues, used_requests, workloads
 from admission.objectpolicy.findings import ObjectFinding
 from admission.podpolicy import outside_queues, workload_queue
 from admission.quota.tree import Inactive
@@ -186,8 +186,8 @@ class _Linter:
                     queue = self._snapshot.queues[QueueName(name)]
                     yield from _from_findings(index, queues.check_write(queue, self._snapshot))
                     yield from self._kinds(index, queue)
-                case "Gang":
-                    yield from self._gang(index, obj)
+                case "Gang" | "NodeShape":
+                    yield from self._gang_or_shape(index, obj)
                 case _:
                     yield from self._priority_classes(index, obj)
                     yield from self._workload(index, obj)
@@ -240,12 +240,14 @@ class _Linter:
                 message = f"no device of the input is of kind {kind.name}"
                 yield _warning(index, Code.NEVER_FITS, field, message)
 
-    def _gang(self, index: int, obj: Json) -> Iterator[Remark]:
+    def _gang_or_shape(self, index: int, obj: Json) -> Iterator[Remark]:
+        if obj["kind"] == "NodeShape":
+            shape = self._snapshot.shapes[meta.name_in(obj)]
+            yield from _from_findings(index, node_shapes.check_write(shape, self._snapshot.shapes.values()))
+            return
         gang = self._snapshot.gangs[self._key(obj)]
         if gang.written_by_user and gang.meta.namespace in self._snapshot.namespaces:
             yield from _from_findings(index, gangs.check_write(gang, self._snapshot, gang.meta.namespace))
-
-    # CEL.
 
     def _lint_selectors(
         self, index: int, parent: Reader, before: tuple[str, ...], *, class_known: bool = True
@@ -270,8 +272,6 @@ class _Linter:
         for lint_warning in cel_lint.find(text, before=before, types=self._types, profile=self._profile.cel):
             if unguarded or lint_warning.rule is not LintRule.UNGUARDED_LOOKUP:
                 yield _from_lint(index, field, text, lint_warning)
-
-    # Claims.
 
     def _claim(self, index: int, spec: Reader) -> Iterator[Remark]:
         for request in spec.child("devices").children("requests"):

@@ -11,7 +11,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from admission.api.capacity import node_shapes
+from admission.api.capacity import node_pools, node_shapes
 from admission.api.kubernetes import claims, device_taint_rules, devices, jobs, meta, nodes, pods, priority_classes
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Namespace
@@ -76,6 +76,7 @@ _KINDS: Mapping[tuple[str, str], _Kind] = {
     (names.GROUP, "Gang"): _Kind(_OWN, gangs.decode, namespaced=True),
     (names.GROUP, "ClaimPolicy"): _Kind(_OWN, claim_policies.decode),
     (names.GROUP, "NodeShape"): _Kind(_OWN, node_shapes.decode),
+    (node_pools.GROUP, node_pools.KIND): _Kind(_CORE, node_pools.decode),
 }
 
 _JOBSET = catalog.BY_GROUP["jobset.x-k8s.io", "JobSet"].key
@@ -329,6 +330,8 @@ def snapshot(store: Store) -> Snapshot:
         gangs=store.of_kind("Gang"),
         policies=store.of_kind("ClaimPolicy"),
         shapes=store.of_kind("NodeShape"),
+        node_pools=store.of_kind(node_pools.KIND),
+        unwatched={} if store.of_kind(node_pools.KIND) else {node_pools.KEY: "the input has none"},
         priorities=store.of_kind("PriorityClass"),
         storage=_storage(store),
     )

@@ -1,41 +1,61 @@
 """What is said of NodeShapes: whether gangs are planned with one, how many of its nodes are up, and where these differ.
 
-When one was last seen is the time since which `Up` is false.
+When one was last seen is the time since which `Up` is false for the reason `NoNodes`.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
-from admission.api.capacity.node_shapes import NodeShape
+from admission.api.capacity import node_pools, node_shapes
+from admission.api.capacity.node_shapes import PASSING_TAINTS, NodeShape
 from admission.api.kubernetes import nodes
-from admission.api.kubernetes.devices import Slice
+from admission.api.kubernetes.devices import AttributeValue, Device, Slice
 from admission.api.kubernetes.meta import Condition, ConditionStatus
 from admission.api.kubernetes.nodes import Node
 from admission.api.muster.status_reports import ConditionReport
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import NodeName
+from admission.api.values.selectors import Taint
 from admission.incremental import Memo
+from admission.scheduling.capacity import pool_bounds
 
 PLANNED_WITH = "gangs that no node has room for are planned over nodes of this shape, too"
 UP = "Up"
+NEVER_UP = "NeverUp"
+"""The reason of `Up` of a shape of which no node has been up yet."""
 MOST_NAMED = 3
 """The most nodes that a condition names."""
+
+MOST_KINDS = 64
+"""The most kinds of devices of one driver that are compared, beside their number."""
+
+KEEPING_OFF = ("NoSchedule", "NoExecute")
+"""The effects of taints that keep pods off a node."""
+
+Feature = tuple[str, AttributeValue | Fraction]
+"""An attribute of a device and its value, or a capacity, whose amount is a fraction."""
 
 
 @dataclass(slots=True)
 class ShapeStatus:
     """The conditions of all shapes. One per leader.
 
-    Rule: they are made again only when a shape, a node or a slice has changed.
+    Rule: they are made again only when a shape, a node, a slice or a NodePool has changed.
     """
 
-    _reports: Memo[None, tuple[ConditionReport, ...]] = field(default_factory=Memo)
+    _reports: Memo[str | None, tuple[ConditionReport, ...]] = field(default_factory=Memo)
+    """By why NodePools cannot be read."""
 
     def conditions(self, snapshot: Snapshot) -> tuple[ConditionReport, ...]:
         """Return the conditions of every shape that can be read."""
-        inputs = (snapshot.shapes, snapshot.nodes, snapshot.slices)
-        return self._reports.get(None, inputs, lambda: tuple(_reports(snapshot))) if snapshot.shapes else ()
+        if not snapshot.shapes:
+            return ()
+        unread = snapshot.unwatched.get(node_pools.KEY)
+        self._reports.keep_only([unread])
+        inputs = (snapshot.shapes, snapshot.nodes, snapshot.slices, snapshot.node_pools)
+        return self._reports.get(unread, inputs, lambda: tuple(_reports(snapshot)))
 
 
 def _reports(snapshot: Snapshot) -> Iterable[ConditionReport]:
@@ -54,8 +74,12 @@ def _reports(snapshot: Snapshot) -> Iterable[ConditionReport]:
     for name, found in up.items():
         shape = snapshot.shapes[name]
         conditions = [_condition("Ready", "Usable", PLANNED_WITH), _up(shape, len(found))]
-        if found:
-            conditions.append(_matching(shape, found, slices, of_node))
+        overlaps = node_shapes.overlapping(shape, snapshot.shapes.values())
+        if found or overlaps:
+            conditions.append(_matching(shape, overlaps, found, slices, of_node))
+        if shape.node_pool:
+            pool = pool_bounds.judge(shape, snapshot)
+            conditions.append(Condition(type="NodePool", status=pool.status, reason=pool.reason, message=pool.message))
         yield ConditionReport(
             plural="nodeshapes", name=name, generation=shape.meta.generation, conditions=tuple(conditions)
         )
@@ -63,6 +87,8 @@ def _reports(snapshot: Snapshot) -> Iterable[ConditionReport]:
 
 def _up(shape: NodeShape, count: int) -> Condition:
     most = f"of at most {shape.max_count} nodes"
+    if not count and not shape.was_up:
+        return _condition(UP, NEVER_UP, f"none {most} has been up yet", holds=False)
     if not count:
         return _condition(UP, "NoNodes", f"none {most} is up", holds=False)
     return _condition(UP, "NodesUp", f"{count} {most} {'is' if count == 1 else 'are'} up")
@@ -70,16 +96,24 @@ def _up(shape: NodeShape, count: int) -> Condition:
 
 def _matching(
     shape: NodeShape,
+    overlaps: Sequence[str],
     up: Iterable[Node],
     slices: Mapping[NodeName, list[Slice]],
     of_node: Mapping[NodeName, list[NodeShape]],
 ) -> Condition:
-    """Return whether the nodes of a shape are what it says, and are of no other one."""
+    """Return whether the nodes of a shape are what it says, and are of no other one.
+
+    overlaps: the other shapes of which new nodes would be as well.
+    """
     shared = {node.name: [one.name for one in of_node[node.name] if one is not shape] for node in up}
     others = sorted({name for found in shared.values() for name in found})
     if others:
         named = _named(sorted(name for name, found in shared.items() if found))
         message = f"{named}: of shape {', '.join(others)} as well, so that both count it; make matchLabels differ"
+        return _condition("Matches", "Overlaps", message, holds=False)
+    if overlaps:
+        listed = ", ".join(overlaps)
+        message = f"new nodes would be of shape {listed} as well, so that both count them; make matchLabels differ"
         return _condition("Matches", "Overlaps", message, holds=False)
     by_text: defaultdict[str, list[str]] = defaultdict(list)
     for node in up:
@@ -103,19 +137,65 @@ def difference(shape: NodeShape, node: Node, slices: Iterable[Slice]) -> str:
         if found < amount:
             has, says = nodes.render_resources({name: found}), nodes.render_resources({name: amount})
             return f"{has}, the shape says {says}"
+    taint = next((one for one in node.taints if _stays(one) and one not in shape.taints), None)
+    if taint is not None:
+        return (
+            f"has taint {taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}, which the shape has not"
+        )
+    return _lacking(shape, list(slices))
+
+
+def _stays(taint: Taint) -> bool:
+    return taint.effect in KEEPING_OFF and not taint.key.startswith(PASSING_TAINTS)
+
+
+def _lacking(shape: NodeShape, slices: Sequence[Slice]) -> str:
+    """Return which devices of a shape a node has too few of; empty if it has all."""
     newest: dict[tuple[str, str], int] = {}
-    slices = list(slices)
     for one in slices:
         newest[one.driver, one.pool] = max(newest.get((one.driver, one.pool), 0), one.generation)
-    there: Counter[str] = Counter()
+    there: defaultdict[str, list[Device]] = defaultdict(list)
     for one in slices:
-        there[one.driver] += len(one.devices) if one.generation == newest[one.driver, one.pool] else 0
-    wanted: Counter[str] = Counter()
+        if one.generation == newest[one.driver, one.pool]:
+            there[one.driver] += one.devices
+    wanted: defaultdict[str, list[Device]] = defaultdict(list)
     for one in shape.slices:
-        wanted[one.driver] += len(one.devices)
-    for driver, count in sorted(wanted.items()):
-        if there[driver] < count:
-            return f"{there[driver]} devices of driver {driver}, the shape says {count}"
+        wanted[one.driver] += one.devices
+    for driver, found in sorted(wanted.items()):
+        kinds = [(), *dict.fromkeys(map(_features, found))][: MOST_KINDS + 1]
+        for kind in kinds:
+            text = _too_few(kind, sum(_has_all(device, kind) for device in found), there[driver], driver)
+            if text:
+                return text
+    return ""
+
+
+def _features(device: Device) -> tuple[Feature, ...]:
+    """Return what a device of a shape has: attributes with their values, and at least such capacities."""
+    attributes = [(name, value) for name, value in sorted(device.attributes.items()) if value is not None]
+    return (*attributes, *((name, capacity.value) for name, capacity in sorted(device.capacity.items())))
+
+
+def _has(device: Device, feature: Feature) -> bool:
+    name, value = feature
+    if isinstance(value, Fraction):
+        return name in device.capacity and device.capacity[name].value >= value
+    return device.attributes.get(name) == value
+
+
+def _has_all(device: Device, kind: Iterable[Feature]) -> bool:
+    return all(_has(device, feature) for feature in kind)
+
+
+def _too_few(kind: Iterable[Feature], count: int, there: Sequence[Device], driver: str) -> str:
+    """Return that fewer devices of a kind are there than the shape has, by the first feature of which that is so."""
+    if len(there) < count:
+        return f"{len(there)} devices of driver {driver}, the shape says {count}"
+    for name, value in kind:
+        there = [device for device in there if _has(device, (name, value))]
+        if len(there) < count:
+            least = "at least " if isinstance(value, Fraction) else ""
+            return f"{len(there)} devices of driver {driver} with {name} {least}{value}, the shape says {count}"
     return ""
 
 

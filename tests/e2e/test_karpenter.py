@@ -11,7 +11,7 @@ import pytest
 
 from tests.controlplane import ControlPlane, fleet
 from tests.controlplane.building import ToolMissing
-from tests.controlplane.karpenters import Karpenter
+from tests.controlplane.karpenters import NODE_POOLS, Karpenter
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually, holds_for
 from tests.e2e import fixtures
@@ -86,10 +86,11 @@ def karpenter(driver: Driver) -> Iterator[Karpenter]:
 
 @pytest.fixture
 def team(control_plane: ControlPlane, karpenter: Karpenter, muster: Muster, namespace: Namespace) -> Iterator[Team]:
-    """A team with a quota of 16 GPUs that asks for nodes, of a shape of which three may come."""
+    """A team with a quota of 16 GPUs that asks for nodes, of a shape of which the NodePool lets three come."""
     client = control_plane.client()
     spec = {
-        "maxCount": 3,
+        "maxCount": 9,
+        "nodePool": karpenter.name,
         "matchLabels": POOL,
         "allocatable": {"cpu": "31", "memory": "250Gi", "pods": "110"},
         "resourceSlices": SLICES,
@@ -121,6 +122,43 @@ def test_karpenter_makes_the_nodes_of_a_gang_which_starts_whole_and_none_for_one
     assert muster.wrong_books() is None
 
     control_plane.client().delete(f"{team.jobs}/train?propagationPolicy=Background")
+    eventually(lambda: team.used("gpus") == (0, 0), what="the gang is gone")
+
+
+def pool_condition(control_plane: ControlPlane) -> tuple[str, str, str]:
+    """Return what the shape says of its NodePool."""
+    conditions = control_plane.client().get(SHAPE).get("status", {}).get("conditions", [])
+    found = [(one["status"], one["reason"], one["message"]) for one in conditions if one["type"] == "NodePool"]
+    return found[0] if found else ("", "", "")
+
+
+def test_a_shape_says_what_its_node_pool_is_like_and_while_that_cannot_start_nodes_none_are_asked_for(
+    control_plane: ControlPlane, muster: Muster, karpenter: Karpenter, team: Team
+) -> None:
+    client, pool = control_plane.client(), f"{NODE_POOLS}/{karpenter.name}"
+    ready = "NodePool a100x8 is ready, and lets at most 3 nodes come by its limit of 3 nodes"
+    eventually(lambda: pool_condition(control_plane) == ("True", "Ready", ready), what="the shape knows its NodePool")
+
+    client.merge_patch(SHAPE, {"spec": {"nodePool": "other"}})
+    eventually(lambda: pool_condition(control_plane)[:2] == ("False", "NotFound"), what="there is no such NodePool")
+    team.submit("train", pods=4, gpus=4)
+    assert team.wait_held("train", "NoFeasiblePlacement")
+    client.merge_patch(SHAPE, {"spec": {"nodePool": karpenter.name}})
+    client.merge_patch(pool, {"spec": {"limits": {"nodes": "1"}}})
+    eventually(lambda: "at most 1 node come" in pool_condition(control_plane)[2], what="the limit is known")
+    holds_for(3, lambda: karpenter.claims == [], what="two nodes are needed, and one may come")
+    assert team.used("gpus") == (0, 0)
+
+    client.merge_patch(pool, {"spec": {"template": {"spec": {"nodeClassRef": {"name": "gone"}}}}})
+    eventually(lambda: pool_condition(control_plane)[1] == "NotReady", what="Karpenter says that the pool is not ready")
+    assert "NodeClass" in pool_condition(control_plane)[2]
+    restored = {"limits": {"nodes": "3"}, "template": {"spec": {"nodeClassRef": {"name": karpenter.name}}}}
+    client.merge_patch(pool, {"spec": restored})
+    team.wait_running("train", 4, within=120)
+    assert len(karpenter.nodes) == 2
+    assert {node["metadata"]["labels"]["karpenter.sh/nodepool"] for node in karpenter.nodes} == {karpenter.name}
+    assert muster.wrong_books() is None
+    client.delete(f"{team.jobs}/train?propagationPolicy=Background")
     eventually(lambda: team.used("gpus") == (0, 0), what="the gang is gone")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from admission.api.capacity import node_pools
 from admission.api.kubernetes import devices, meta, nodes
 from admission.api.kubernetes.devices import Slice
 from admission.api.kubernetes.meta import Meta
@@ -32,6 +33,15 @@ FINEST_PRICE = 10**9
 ANY_NODE = "a-node-to-come"
 """What a slice of a shape has in place of its node's name."""
 
+PASSING_TAINTS = (
+    *("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "node.cilium.io/", "karpenter.sh/"),
+    *("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler"),
+)
+"""How the keys of taints begin that a node has for a while."""
+
+WAS_UP = frozenset({"NodesUp", "NoNodes"})
+"""The reasons of the condition `Up` of a shape of which a node is or was up."""
+
 GIVEN_BY_NODE = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection", "pool")
 """The fields of a slice that follow from its node."""
 
@@ -42,7 +52,9 @@ class NodeShape:
 
     max_count: how many nodes of the shape there may be, those that exist included. price: per hour; None if it is not
     given, exact otherwise. matches: the labels by which a node is one of the shape. labels: of a new node, `matches`
-    included. slices: of a new node, each without a node and a pool.
+    included. slices: of a new node, each without a node and a pool. was_up: whether its status says that a node of it
+    is or was up. node_pool: the NodePool of Karpenter whose nodes are of the shape, in `matches` too; empty if none is
+    named. pool_most: how many nodes that one lets come at most, those that exist included; None while nothing is known.
     """
 
     meta: Meta
@@ -53,6 +65,9 @@ class NodeShape:
     taints: tuple[Taint, ...] = ()
     allocatable: Resources
     slices: tuple[Slice, ...] = ()
+    was_up: bool = False
+    node_pool: str = ""
+    pool_most: int | None = None
 
     @property
     def name(self) -> str:
@@ -65,7 +80,18 @@ class NodeShape:
 
     def left(self, existing: Iterable[Node]) -> int:
         """Return how many more nodes there may be. existing: all nodes of the cluster."""
-        return max(0, self.max_count - sum(map(self.is_shape_of, existing)))
+        most = self.max_count if self.pool_most is None else min(self.max_count, self.pool_most)
+        return max(0, most - sum(map(self.is_shape_of, existing)))
+
+
+def overlapping(shape: NodeShape, shapes: Iterable[NodeShape]) -> list[str]:
+    """Return the other shapes of which a new node of this one would be as well, or whose new nodes would be of this."""
+    return sorted(
+        one.name
+        for one in shapes
+        if one.name != shape.name
+        and (one.matches.items() <= shape.labels.items() or shape.matches.items() <= one.labels.items())
+    )
 
 
 def decode(obj: Json) -> NodeShape:
@@ -73,8 +99,15 @@ def decode(obj: Json) -> NodeShape:
     reader = Reader(obj)
     spec = reader.child("spec")
     matches, labels = _labels(spec, "matchLabels"), _labels(spec, "labels")
-    if not matches:
-        spec.problem("matchLabels", "is required: the labels that every node of the shape has, and no other node")
+    node_pool = _node_pool(spec, matches)
+    if not matches and not node_pool:
+        spec.problem(
+            "matchLabels",
+            "is required: the labels that every node of the shape has, and no other node; or name a NodePool of"
+            " Karpenter in nodePool",
+        )
+    if node_pool:
+        matches[node_pools.LABEL] = node_pool
     allocatable = nodes.decode_resources(spec, "allocatable")
     if not allocatable:
         spec.problem(
@@ -96,6 +129,11 @@ def decode(obj: Json) -> NodeShape:
         taints=tuple(map(selectors.decode_taint, spec.children("taints"))),
         allocatable=allocatable,
         slices=_slices(spec),
+        node_pool=node_pool,
+        was_up=any(
+            one.text("type") == "Up" and one.text("reason") in WAS_UP
+            for one in reader.child("status").children("conditions")
+        ),
     )
     for key in matches.keys() & labels.keys():
         if labels[key] != matches[key]:
@@ -129,6 +167,17 @@ def _count(spec: Reader) -> int:
     if not 0 <= count <= MOST_NODES:
         spec.problem("maxCount", f"{count} is not a number of nodes from 0 to {MOST_NODES}")
     return count
+
+
+def _node_pool(spec: Reader, matches: Mapping[str, str]) -> str:
+    name = spec.text("nodePool")
+    message = formats.value(name) or formats.subdomain(name) if name else ""
+    if message:
+        spec.problem("nodePool", message)
+    named = matches.get(node_pools.LABEL, name)
+    if name and named != name:
+        spec.problem(f"matchLabels.{node_pools.LABEL}", f"is {named!r}, nodePool is {name!r}; name the NodePool there")
+    return name
 
 
 def _labels(spec: Reader, name: str) -> dict[str, str]:

@@ -47,9 +47,15 @@ def _spec() -> Schema:
                 """What a node costs per hour, in the one currency of all shapes. Absent: unknown, and such a node comes
                 after those with a price. Examples: 3, "98.32"."""
             ),
+            "nodePool": fields.object_name(
+                """The NodePool of Karpenter (karpenter.sh/v1) that starts the nodes: they have its name as the label
+                karpenter.sh/nodepool, beside matchLabels. While it is not there, not ready, or at its limits, no more
+                nodes are planned with. Example: gpu."""
+            ),
             "matchLabels": _labels(
                 """The labels by which a node is one of the shape; a new one has them, too. Name labels that no other
-                node has with these values. Example: {node.kubernetes.io/instance-type: gpu-h100-8}.""",
+                node has with these values, as that of a node group of Cluster Autoscaler; required without nodePool.
+                Examples: {node.kubernetes.io/instance-type: gpu-h100-8}, {eks.amazonaws.com/nodegroup: gpu}.""",
                 minProperties=1,
             ),
             "labels": _labels(
@@ -79,7 +85,14 @@ def _spec() -> Schema:
                 most=MOST_SLICES,
             ),
         },
-        required=("maxCount", "matchLabels", "allocatable"),
+        required=("maxCount", "allocatable"),
+        rules=(
+            fields.rule(
+                "has(self.matchLabels) || has(self.nodePool)",
+                "matchLabels is required: the labels that every node of the shape has, and no other node; or name a"
+                " NodePool of Karpenter in nodePool",
+            ),
+        ),
     )
 
 
@@ -141,8 +154,10 @@ def _status() -> Schema:
             "observedGeneration": kubernetes.generation(),
             "conditions": kubernetes.conditions(
                 """Ready: Muster plans with the shape; when False, the message names the field and what is wrong. Up:
-                nodes of the shape are up; the message says how many. Matches: these have at least what the shape says,
-                and are of no other one; when False, the message names nodes and what they lack."""
+                nodes of the shape are up; the message says how many; when False, its reason says whether one was up
+                before (NoNodes, since then) or not (NeverUp). Matches: these have at least what the shape says, and are
+                of no other one; when False, the message names nodes and what they lack. NodePool: the NodePool that is
+                named is there and ready, and how many nodes it lets come; Unknown where NodePools cannot be read."""
             ),
         },
     )

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from admission.api.capacity import node_shapes
+from admission.api.capacity import node_pools, node_shapes
 from admission.api.kubernetes import meta, nodes, pods
 from admission.api.validation import objects
 from admission.api.values import names, quantities
@@ -18,16 +18,10 @@ from admission.api.values.decoding import Json, Reader
 from admission.errors import FixError, MalformedObjectError
 
 KNOWN = (
-    *("karpenter.sh/nodepool", "eks.amazonaws.com/nodegroup", "cloud.google.com/gke-nodepool"),
+    *(node_pools.LABEL, "eks.amazonaws.com/nodegroup", "cloud.google.com/gke-nodepool"),
     *("kubernetes.azure.com/agentpool", "node.kubernetes.io/instance-type"),
 )
 """Labels that say which group of an autoscaler a node is of, the first that a node has before the others."""
-
-PASSING = (
-    *("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "node.cilium.io/", "karpenter.sh/"),
-    *("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler"),
-)
-"""How the keys of taints begin that a node has for a while."""
 
 FACTOR = 2
 """Without another number, there may be so many times the nodes that were seen."""
@@ -117,15 +111,17 @@ def _shape(  # noqa: PLR0917 - what a shape is made of
     known = [meta.name_in(node) for node in group.nodes]
     labels = _common(_labels(node) for node in group.nodes)
     taints = _common({_text(taint): taint for taint in _taints(node)} for node in group.nodes)
+    match = {key: value for key, value in group.labels.items() if key != node_pools.LABEL}
     spec: dict[str, Any] = {
         "maxCount": most if most is not None else min(FACTOR * len(known), node_shapes.MOST_NODES),
-        "matchLabels": dict(group.labels),
+        "nodePool": group.labels.get(node_pools.LABEL, ""),
+        "matchLabels": match,
         "labels": {key: value for key, value in labels.items() if key not in group.labels},
         "taints": list(taints.values()),
         "allocatable": _allocatable(group.nodes, used),
         "resourceSlices": _devices(name, [slices.get(node, ()) for node in known], notes),
     }
-    body = {key: value for key, value in spec.items() if value not in ({}, [])}
+    body = {key: value for key, value in spec.items() if value not in ({}, [], "")}
     return {"apiVersion": names.API_VERSION, "kind": "NodeShape", "metadata": {"name": name}, "spec": body}
 
 
@@ -147,7 +143,7 @@ def _labels(node: Json) -> dict[str, str]:
 
 def _taints(node: Json) -> Iterator[dict[str, str]]:
     for taint in Reader(node).child("spec").children("taints"):
-        if not taint.text("key").startswith(PASSING):
+        if not taint.text("key").startswith(node_shapes.PASSING_TAINTS):
             yield {key: taint.text(key) for key in ("key", "value", "effect") if taint.text(key)}
 
 

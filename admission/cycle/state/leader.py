@@ -49,6 +49,7 @@ from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.backfill.running_gangs import RunningGangs
 from admission.scheduling.capacity.arrival_times import ArrivalTimes
 from admission.scheduling.capacity.expected_nodes import ExpectedNodes
+from admission.scheduling.capacity.pool_bounds import PoolBounds
 from admission.scheduling.preemption.nominations import Nominations
 from admission.scheduling.preemption.victim_searches import VictimSearches
 from admission.status.device_allocations import DeviceAllocations
@@ -149,6 +150,8 @@ class Leader:
     """What held gangs need of nodes that are not there."""
     expected_nodes: ExpectedNodes = field(default_factory=ExpectedNodes)
     """Which nodes came for gangs that they were asked for."""
+    pool_bounds: PoolBounds = field(default_factory=PoolBounds)
+    """What NodePools let come of shapes."""
     arrivals: ArrivalTimes = field(default_factory=ArrivalTimes)
     """How long nodes have taken to come."""
     requests: RequestState = field(default_factory=RequestState)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from admission.api.capacity import node_shapes, provisioning_requests
+from admission.api.capacity import node_pools, node_shapes, provisioning_requests
 from admission.api.kubernetes import claims, device_taint_rules, devices, jobs, nodes, pods, priority_classes
 from admission.api.kubernetes.meta import Meta
 from admission.api.muster import claim_policies, gangs, meters, queues
@@ -196,11 +196,23 @@ REQUESTS = Kind(
 )
 """What Cluster Autoscaler is asked for, where queues say so; most clusters do not serve it."""
 
+NODE_POOLS = Kind(
+    name=node_pools.KIND,
+    group=node_pools.GROUP,
+    version=node_pools.VERSION,
+    plural=node_pools.PLURAL,
+    field="node_pools",
+    decode=node_pools.decode,
+    optional=True,
+    may_be_missing=True,
+)
+"""What Karpenter may start, where NodeShapes name them; most clusters do not serve it."""
+
 ALL = (
     *(PODS, NODES, NAMESPACES, CLAIMS, TEMPLATES, SLICES, CLASSES, TAINT_RULES, JOBS, PRIORITIES),
     *PARENTS,
     *STORAGE,
-    *(QUEUES, METERS, GANGS, POLICIES, SHAPES, REQUESTS),
+    *(QUEUES, METERS, GANGS, POLICIES, SHAPES, NODE_POOLS, REQUESTS),
 )
 """The kinds that the controller watches."""
 

@@ -6,5 +6,6 @@ __all__ = [
     "expected_nodes",
     "node_needs",
     "node_requests",
+    "pool_bounds",
     "scale_down",
 ]

@@ -270,6 +270,7 @@ async def test_every_kind_is_asked_for_at_its_place(api: FakeApi, connection: Co
         "/apis/scheduling.k8s.io/v1/priorityclasses",
         *(f"/apis/muster.dev/v1alpha1/{kind}" for kind in ("queues", "meters", "gangs", "claimpolicies", "nodeshapes")),
         "/apis/autoscaling.x-k8s.io/v1/provisioningrequests",
+        "/apis/karpenter.sh/v1/nodepools",
         *(kind.path for kind in (*watched_resources.PARENTS, *watched_resources.STORAGE)),
     }
 

@@ -63,6 +63,13 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.pricePerHour",
         "is not a Kubernetes quantity",
     ),
+    "a NodePool that is none": (a_shape(nodePool="Gpu!"), "spec.nodePool", "'Gpu!'"),
+    "two NodePools": (
+        a_shape(nodePool="a", matchLabels={"karpenter.sh/nodepool": "b"}),
+        "spec.matchLabels.karpenter.sh/nodepool",
+        "is 'b', nodePool is 'a'",
+    ),
+    "neither labels nor a NodePool": (a_shape(matchLabels={}), "spec.matchLabels", "name a NodePool of Karpenter"),
     "a negative amount": (a_shape(allocatable={"cpu": "-1"}), "spec.allocatable.cpu", "-1 is negative"),
     "a label with two values": (a_shape(labels={"type": "b"}), "spec.labels.type", "is 'gpu-8' in matchLabels"),
     "a slice of a node": (

@@ -189,3 +189,13 @@ def test_simulate_with_shapes_says_what_it_does_not_go_with(
 
     assert code == 2
     assert said in told
+
+
+def test_nodes_of_karpenter_make_a_shape_that_names_their_node_pool(muster: Muster, tmp_path: Path) -> None:
+    pool = {"karpenter.sh/nodepool": "gpu"}
+
+    (spec,), _ = proposed(muster, tmp_path, a_node("a", **pool), a_node("b", **pool))
+
+    assert spec["nodePool"] == "gpu"
+    assert spec["matchLabels"] == {TYPE: "gpu-4"}
+    assert "karpenter.sh/nodepool" not in spec.get("labels", {})

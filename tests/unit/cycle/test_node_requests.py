@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from admission.api.capacity.node_pools import NodePool
+from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import BudgetShare, Entry, Kind, Posted
 from admission.api.values import names
@@ -87,6 +89,19 @@ async def test_no_node_is_asked_for_a_gang(builder: ClusterBuilder, why: str) ->
     assert reason(result, "a") == why
     assert play.world.towards() == {}
     assert kinds(play.ledger) == []
+
+
+async def test_no_node_is_asked_for_while_the_node_pool_of_a_shape_is_not_there() -> None:
+    play = Asking(asks().shape("x8", gpus=8, pool="gpu"), a={})
+
+    result = await play.forget_changes(2)
+
+    assert reason(result, "a") == "NoFeasiblePlacement"
+    assert play.world.towards() == {}
+    pool = NodePool(meta=Meta(name="gpu"), ready=True)
+    play.world._rest = replace(play.world._rest, node_pools={"gpu": pool})
+    await play.forget_changes(2)
+    assert set(map(str, play.world.towards().values())) == {str({"type": "x8", "karpenter.sh/nodepool": "gpu"})}
 
 
 NOT_ASKED: dict[str, tuple[dict[str, Any], str]] = {

@@ -27,7 +27,9 @@ def test_reviews_read_only_kinds_that_a_webhook_alone_watches() -> None:
         for name in _READ.findall(path.read_text())
     }
 
-    assert unwatched == {"nodes", "pods", "priorities", "provisioning_requests", "shapes", "slices", "taint_rules"}
+    assert unwatched == {
+        *("node_pools", "nodes", "pods", "priorities", "provisioning_requests", "shapes", "slices", "taint_rules")
+    }
     assert {where for where, name in read if name in unwatched} == CONTROLLERS
 
 

@@ -342,6 +342,17 @@ FOUND: dict[str, tuple[Sequence[Any], list[tuple[str, str, str]]]] = {
         [own("Queue", "q", parent="none")],
         [("warning", "NotInOrder", "spec.parent")],
     ),
+    "two shapes of one node": (
+        [SHAPE, own("NodeShape", "y8", maxCount=1, matchLabels={"type": "x8"}, allocatable={"cpu": 8})],
+        [("warning", "NotInOrder", "spec.matchLabels")] * 2,
+    ),
+    "two shapes of one NodePool that differ in a label": (
+        [
+            own("NodeShape", name, maxCount=1, nodePool="gpu", matchLabels={"type": name}, allocatable={"cpu": 8})
+            for name in ("x8", "y8")
+        ],
+        [],
+    ),
 }
 
 

@@ -1,11 +1,15 @@
 """A shape's status says how many of its nodes are up, and where they fall short of it."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from admission.api.capacity import node_shapes
+from admission.api.kubernetes import devices
 from admission.api.kubernetes.meta import Condition
 from admission.api.values.selectors import Taint
+from admission.status import node_shapes as status_shapes
 from admission.status.node_shapes import ShapeStatus
 from tests.builders import NOON, ClusterBuilder, a_cluster
 
@@ -22,7 +26,7 @@ def found(builder: ClusterBuilder) -> dict[str, Condition]:
 
 
 UP = {
-    "none": (a_shape().node("n", gpus=8), "False", "none of at most 4 nodes is up"),
+    "none": (a_shape().node("n", gpus=8), "False", "none of at most 4 nodes has been up yet"),
     "one": (a_shape().node("n", gpus=8, labels=X8), "True", "1 of at most 4 nodes is up"),
     "two": (a_shape().node("n", gpus=8, labels=X8).node("m", labels=X8), "True", "2 of at most 4 nodes are up"),
 }
@@ -33,6 +37,21 @@ def test_a_shape_says_how_many_nodes_are_up(builder: ClusterBuilder, status: str
     up = found(builder)["Up"]
 
     assert (up.status, up.message) == (status, message)
+
+
+@pytest.mark.parametrize(
+    ("before", "reason"), [("", "NeverUp"), ("NeverUp", "NeverUp"), ("NodesUp", "NoNodes"), ("NoNodes", "NoNodes")]
+)
+def test_a_shape_of_which_none_is_up_says_whether_one_ever_was(before: str, reason: str) -> None:
+    """The status that was written before says it, so a new leader knows it, too."""
+    snapshot = a_shape().snapshot()
+    condition = {"type": "Up", "status": "False", "reason": before, "message": "", "lastTransitionTime": None}
+    spec = {"maxCount": 4, "matchLabels": X8, "allocatable": {"cpu": 1}}
+    shape = node_shapes.decode({"metadata": {"name": "x8"}, "spec": spec, "status": {"conditions": [condition]}})
+
+    (report,) = ShapeStatus().conditions(replace(snapshot, shapes={"x8": shape}))
+
+    assert report.conditions[1].reason == reason
 
 
 def test_a_node_that_is_being_taken_away_is_not_up() -> None:
@@ -59,6 +78,29 @@ MATCHING = {
         "False",
         "n: 63500m cpu, the shape says 64 cpu",
     ),
+    "a taint that keeps pods off": (
+        a_shape().node("n", gpus=8, labels=X8, taints=[{"key": "gpu", "value": "a", "effect": "NoSchedule"}]),
+        "False",
+        "node n: has taint gpu=a:NoSchedule, which the shape has not",
+    ),
+    "taints that pass or keep nobody off": (
+        a_shape().node(
+            "n",
+            gpus=8,
+            labels=X8,
+            taints=[
+                {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"},
+                {"key": "gpu", "effect": "PreferNoSchedule"},
+            ],
+        ),
+        "True",
+        "every node",
+    ),
+    "devices of another kind": (
+        a_shape().node("n", gpus=8, labels=X8, model="h100"),
+        "False",
+        "node n: 0 devices of driver gpu.example.com with model a100, the shape says 8",
+    ),
     "of another shape as well": (
         a_shape().shape("y8", matches=X8).node("n", gpus=8, labels=X8),
         "False",
@@ -75,8 +117,61 @@ def test_a_shape_says_where_nodes_fall_short_of_it(builder: ClusterBuilder, stat
     assert message in matches.message
 
 
+def test_devices_are_compared_by_attributes_and_capacities_whatever_their_names() -> None:
+    def slice_(*devices: tuple[str, str, str]) -> dict[str, Any]:
+        listed = [
+            {"name": name, "attributes": {"model": {"string": model}}, "capacity": {"memory": {"value": memory}}}
+            for name, model, memory in devices
+        ]
+        return {"driver": "gpu.example.com", "devices": listed}
+
+    spec = {"maxCount": 4, "matchLabels": X8, "allocatable": {"cpu": 1}}
+    says = slice_(("a", "x", "80Gi"), ("b", "x", "80Gi"), ("c", "y", "40Gi"))
+    shape = node_shapes.decode({"metadata": {"name": "x8"}, "spec": {**spec, "resourceSlices": [says]}})
+    (node,) = a_cluster().node("n", labels=X8).snapshot().nodes.values()
+
+    def difference(*devices_: tuple[str, str, str]) -> str:
+        pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
+        made = devices.decode_slice({"metadata": {"name": "s"}, "spec": {**slice_(*devices_), "pool": pool}})
+        return status_shapes.difference(shape, node, [made])
+
+    assert difference(("1", "y", "40Gi"), ("2", "x", "80Gi"), ("3", "x", "96Gi")) == ""
+    assert "1 devices of driver gpu.example.com with model x" in difference(
+        ("1", "y", "40Gi"), ("2", "y", "80Gi"), ("3", "x", "96Gi")
+    )
+    assert f"1 devices of driver gpu.example.com with memory at least {80 * 2**30}" in difference(
+        ("1", "y", "40Gi"), ("2", "x", "80Gi"), ("3", "x", "40Gi")
+    )
+
+
+@pytest.mark.parametrize(
+    ("other", "overlaps"),
+    [({"type": "x8"}, True), ({"zone": "a"}, True), ({"type": "x8", "rack": "r"}, True), ({"type": "y8"}, False)],
+)
+def test_two_shapes_overlap_before_a_node_is_up(other: dict[str, str], overlaps: bool) -> None:
+    spec = {"maxCount": 4, "allocatable": {"cpu": 1}}
+    shapes = [
+        node_shapes.decode({"metadata": {"name": name}, "spec": {**spec, "matchLabels": matches, "labels": labels}})
+        for name, matches, labels in (("x8", X8, {"zone": "a"}), ("y8", other, {}))
+    ]
+    snapshot = replace(a_cluster().snapshot(), shapes={shape.name: shape for shape in shapes})
+
+    found = [{one.type: one for one in report.conditions} for report in ShapeStatus().conditions(snapshot)]
+
+    assert ["Matches" in one for one in found] == [overlaps] * 2
+    if overlaps:
+        assert "new nodes would be of shape y8 as well" in found[0]["Matches"].message
+
+
+def test_a_shape_says_what_its_node_pool_is_like_and_one_without_says_nothing() -> None:
+    assert "NodePool" not in found(a_shape())
+    pool = found(a_cluster().shape("x8", gpus=8, pool="gpu"))["NodePool"]
+    assert (pool.status, pool.reason) == ("False", "NotFound")
+
+
 def test_the_conditions_of_shapes_are_made_again_only_when_nodes_shapes_or_slices_change() -> None:
     state, snapshot = ShapeStatus(), a_shape().node("n", gpus=8, labels=X8).snapshot()
 
     assert state.conditions(snapshot) is state.conditions(replace(snapshot, pods={}))
     assert state.conditions(replace(snapshot, slices={})) is not state.conditions(snapshot)
+    assert state.conditions(replace(snapshot, node_pools={})) is not state.conditions(snapshot)
