@@ -23,7 +23,8 @@ EPILOG = apps.epilog(
     ),
     "Without PATH the cluster is read; a file that was saved while nodes were there does as well. Set maxCount to the"
     " limit of the autoscaler, and pricePerHour, before you apply a shape.",
-    "Exit codes: 0 done, 1 the cluster does not answer, 2 no node has such a label, or a right is missing.",
+    "Exit codes: 0 done, 1 the cluster does not answer, 2 no node has such a label, an object cannot be "
+    "read, or a right is missing.",
 )
 
 

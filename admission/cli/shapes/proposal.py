@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from admission.api.capacity import node_pools, node_shapes
-from admission.api.kubernetes import meta, nodes, pods
+from admission.api.kubernetes import devices, meta, nodes, pods
 from admission.api.validation import objects
 from admission.api.values import names, quantities
 from admission.api.values.decoding import Json, Reader
@@ -46,7 +46,8 @@ class _Group:
 def propose(bodies: Sequence[Json], *, by: Sequence[str], most: int | None) -> Proposal:
     """Return a shape for each group of nodes. by: the labels that tell groups apart; none for one of `KNOWN`.
 
-    most: how many nodes of each there may be. Raises FixError if no node has such a label.
+    most: how many nodes of each there may be. Raises FixError if no node has such a label, and MalformedObjectError for
+    an object that cannot be read.
     """
     found = [body for body in bodies if body.get("kind") == "Node"]
     notes: list[str] = []
@@ -185,7 +186,11 @@ def _local_slices(bodies: Iterable[Json]) -> dict[str, list[Json]]:
     """Return the specs of slices by the node that they name, of each pool the newest generation."""
     found: dict[str, list[Json]] = {}
     newest: dict[tuple[str, str], int] = {}
-    specs = [body.get("spec") or {} for body in bodies if body.get("kind") == "ResourceSlice"]
+    found_slices = [body for body in bodies if body.get("kind") == "ResourceSlice"]
+    for body in found_slices:
+        # What follows reads them as they are written.
+        devices.decode_slice(body)
+    specs = [body["spec"] for body in found_slices]
     for spec in specs:
         newest[_pool(spec)] = max(newest.get(_pool(spec), 0), _generation(spec))
     for spec in specs:

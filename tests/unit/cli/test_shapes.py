@@ -199,3 +199,31 @@ def test_nodes_of_karpenter_make_a_shape_that_names_their_node_pool(muster: Must
     assert spec["nodePool"] == "gpu"
     assert spec["matchLabels"] == {TYPE: "gpu-4"}
     assert "karpenter.sh/nodepool" not in spec.get("labels", {})
+
+
+BAD_SLICES: dict[str, tuple[Json, str]] = {
+    "a device without a name": ({"devices": [{"attributes": {}}]}, "spec.devices[0].name"),
+    "devices that are no list": ({"devices": 3}, "spec.devices"),
+    "a device that is none": ({"devices": ["gpu-0"]}, "spec.devices[0]"),
+    "no driver": ({"driver": None}, "spec.driver"),
+    "a pool that is none": ({"pool": "n1"}, "spec.pool"),
+    "attributes that are none": ({"devices": [{"name": "a", "attributes": 3}]}, "spec.devices[0].attributes"),
+    "counters that are none": ({"sharedCounters": {"a": 1}, "devices": []}, "spec.sharedCounters"),
+    "no spec": ({}, "spec"),
+}
+
+
+@pytest.mark.parametrize(("fields", "named"), BAD_SLICES.values(), ids=BAD_SLICES)
+def test_a_slice_that_cannot_be_read_is_named_with_its_field(
+    muster: Muster, tmp_path: Path, fields: Json, named: str
+) -> None:
+    slice_ = a_slice("n1", "s0")
+    spec = {**slice_["spec"], **fields} if fields else 3
+    body = {**slice_, "metadata": {"name": "bad"}, "spec": spec}
+    (tmp_path / "nodes.yaml").write_text(yaml.safe_dump_all([a_node("n1"), body]))
+
+    code, out, said = muster("shapes", "propose", str(tmp_path / "nodes.yaml"))
+
+    assert (code, out) == (2, "")
+    assert "ResourceSlice bad" in said
+    assert named in said
