@@ -69,6 +69,7 @@ class Cluster:
     _claims: list[Json] = field(default_factory=list)
     _slices: list[Json] = field(default_factory=list)
     _nodes: list[Json] = field(default_factory=list)
+    _shapes: list[Json] = field(default_factory=list)
     _seen: ObservedObjects | None = None
 
     def queue(self, name: str, parent: str = "", *, gpus: int = 8, used: int = 0, **more: Any) -> Self:
@@ -136,8 +137,8 @@ class Cluster:
         )
         return self
 
-    def node(self, name: str, *, gpus: int = 8, roots: int = 2, cordoned: bool = False) -> Self:
-        """Add a node with whole devices."""
+    def node(self, name: str, *, gpus: int = 8, roots: int = 2, cordoned: bool = False, shape: str = "") -> Self:
+        """Add a node with whole devices. shape: which it is of."""
         listed = [
             {
                 "name": f"gpu-{at}",
@@ -149,7 +150,7 @@ class Cluster:
             }
             for at in range(gpus)
         ]
-        return self._node(name, {"devices": listed}, cordoned=cordoned)
+        return self._node(name, {"devices": listed}, cordoned=cordoned, labels={"shape": shape})
 
     def parted_node(self, name: str, *, gpus: int = 2) -> Self:
         """Add a node whose devices are handed out whole, in halves or in sevenths, as MIG slices are."""
@@ -163,9 +164,20 @@ class Cluster:
         self._slice(name, {"devices": listed}, generation=1, index=0, count=2)
         return self._node(name, {"sharedCounters": sets}, index=1, count=2)
 
-    def _node(self, name: str, spec: Json, *, cordoned: bool = False, index: int = 0, count: int = 1) -> Self:
+    def _node(
+        self,
+        name: str,
+        spec: Json,
+        *,
+        cordoned: bool = False,
+        index: int = 0,
+        count: int = 1,
+        labels: Json = _NOTHING,
+    ) -> Self:
         status = {"allocatable": {"cpu": "64"}}
-        self._nodes.append({"metadata": {"name": name}, "spec": {"unschedulable": cordoned}, "status": status})
+        self._nodes.append(
+            {"metadata": {"name": name, "labels": labels}, "spec": {"unschedulable": cordoned}, "status": status}
+        )
         return self._slice(name, spec, generation=1, index=index, count=count)
 
     def _slice(self, node: str, spec: Json, *, generation: int, index: int, count: int) -> Self:
@@ -176,6 +188,17 @@ class Cluster:
                 "spec": {"driver": DRIVER, "nodeName": node, "pool": pool, **spec},
             }
         )
+        return self
+
+    def shape(self, name: str, *, most: int = 4, up: str = "NeverUp", differs: str = "", **spec: Any) -> Self:
+        """Add a NodeShape whose nodes have its name as label `shape`. up: why its condition `Up` is as it is."""
+        conditions = [{"type": "Up", "status": "False", "reason": up, "message": "", "lastTransitionTime": _ago(45)}]
+        if "nodePool" in spec:
+            conditions.append({"type": "NodePool", "status": "False", "message": f"there is no NodePool {name}"})
+        if differs:
+            conditions.append({"type": "Matches", "status": "False", "reason": "Differs", "message": differs})
+        wanted = {"maxCount": most, "matchLabels": {"shape": name}, "allocatable": {"cpu": "64"}, **spec}
+        self._shapes.append({"metadata": {"name": name}, "spec": wanted, "status": {"conditions": conditions}})
         return self
 
     def change(self, key: str, **status: Any) -> None:
@@ -192,6 +215,7 @@ class Cluster:
                 meters={one.meter.name: one for one in [observed.decode_meter(_METER)]},
                 classes={one.meta.name: one for one in map(devices.decode_class, _CLASSES)},
                 nodes={one.name: one for one in map(nodes.decode, self._nodes)},
+                shapes={one.shape.name: one for one in map(observed.decode_shape, self._shapes)},
                 slices={one.meta.name: one for one in map(devices.decode_slice, self._slices)},
                 claims={one.meta.key: one for one in map(claims.decode, self._claims)},
             )
@@ -228,6 +252,8 @@ def a_cluster() -> Cluster:
         .node("node-1")
         .node("node-2", cordoned=True)
         .parted_node("node-3")
+        .shape("gpu-x8", most=16, up="NoNodes", pricePerHour="31.50", differs="node node-9: 7 devices of driver gpu")
+        .shape("cpu", nodePool="cpu")
         .queue("lab", gpus=0)
         .queue("research", "lab", used=2, gangs={"pending": 1, "running": 1}, budgets=[exhausted])
         .queue("vision", "research", gpus=2, used=4, gangs={"pending": 2, "running": 1})
@@ -286,10 +312,11 @@ def people() -> dict[str, tuple[str, frozenset[Question]]]:
     """Return by token a name and rights: an admin who sees all, a member of team-a, and somebody who sees nothing."""
     slices = Question("list", "resourceslices", group="resource.k8s.io")
     read = {Question("list", kind, group="", namespace="team-a") for kind in ("pods", "events")}
+    shapes = Question("list", "nodeshapes")
     everything = frozenset(
-        {Question("list", "queues"), Question("list", "gangs"), Question("list", "ledgers"), slices, *read}
+        {shapes, Question("list", "queues"), Question("list", "gangs"), Question("list", "ledgers"), slices, *read}
     )
-    member = frozenset({Question("list", "queues"), Question("list", "gangs", namespace="team-a"), slices})
+    member = frozenset({shapes, Question("list", "queues"), Question("list", "gangs", namespace="team-a"), slices})
     return {ADMIN: ("ada", everything), MEMBER: ("ben", member), NOBODY: ("eve", frozenset())}
 
 

@@ -85,6 +85,7 @@ def application(app_context: AppContext) -> web.Application:
     get("/devices", devices.nodes)
     get("/devices/{node}", devices.node)
     get("/heatmap", heat_map.devices)
+    get("/shapes", devices.shapes)
     get("/ledger", ledger.search)
     get("/ledger/use", usage.use)
     get("/ledger/used", used_hours.used)

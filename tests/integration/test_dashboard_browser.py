@@ -31,6 +31,7 @@ PAGES = {
     "gang that waits": "/gangs/team-a/bigger",
     "devices": "/devices",
     "map": "/heatmap",
+    "nodes to come": "/shapes",
     "node in parts": "/devices/node-3",
     "ledger": "/ledger?from=2026-03-01&to=2026-03-02",
     "statement": "/ledger/statements/research",

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from admission.api.capacity import node_shapes
+from admission.api.capacity.node_shapes import NodeShape
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.devices import DeviceClass, Slice
-from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.meta import Condition, Meta
 from admission.api.kubernetes.nodes import Node
 from admission.api.muster import gangs, meters, queues, status_views
 from admission.api.muster.gangs import GangReport
@@ -61,12 +63,23 @@ class ObservedMeter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedShape:
+    """A NodeShape and its conditions, by type. up_since: when the condition `Up` last changed."""
+
+    meta: Meta
+    shape: NodeShape
+    conditions: Mapping[str, Condition] = field(default_factory=dict)
+    up_since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedObjects:
     """One frozen view. Gangs and claims are keyed `namespace/name`; troubles: why kinds may be out of date."""
 
     queues: Mapping[QueueName, ObservedQueue] = field(default_factory=dict)
     gangs: Mapping[str, ObservedGang] = field(default_factory=dict)
     meters: Mapping[MeterName, ObservedMeter] = field(default_factory=dict)
+    shapes: Mapping[str, ObservedShape] = field(default_factory=dict)
     nodes: Mapping[NodeName, Node] = field(default_factory=dict)
     classes: Mapping[str, DeviceClass] = field(default_factory=dict)
     slices: Mapping[str, Slice] = field(default_factory=dict)
@@ -87,6 +100,17 @@ def decode_meter(obj: Json) -> ObservedMeter:
     meter = meters.decode(obj)
     devices = {one.text("deviceClass"): one.integer("devices") for one in outside}
     return ObservedMeter(meta=meter.meta, meter=meter, outside=devices)
+
+
+def decode_shape(obj: Json) -> ObservedShape:
+    """Decode a NodeShape with its status. Raises MalformedObjectError."""
+    shape, written = node_shapes.decode(obj), [*Reader(obj).child("status").children("conditions")]
+    return ObservedShape(
+        meta=shape.meta,
+        shape=shape,
+        conditions={one.type: one for one in map(status_views.condition, written)},
+        up_since=next((one.time("lastTransitionTime") for one in written if one.text("type") == "Up"), None),
+    )
 
 
 def decode_gang(obj: Json) -> ObservedGang:

@@ -87,7 +87,7 @@ def queue(obj: Json) -> QueueReport:
     report = QueueReport(
         name=QueueName(values.name),
         generation=values.generation,
-        conditions=tuple(map(_condition, status.children("conditions"))),
+        conditions=tuple(map(condition, status.children("conditions"))),
         meters={MeterName(use.required("meter")): _use(use) for use in status.children("meters")},
         budgets=tuple(map(_budget, status.children("budgets"))),
         references=references.decode(status.children("references"), ""),
@@ -168,7 +168,8 @@ def _amount(reader: Reader, name: str) -> int:
     return reader.parsed(name, quantities.parse_amount, 0)
 
 
-def _condition(reader: Reader) -> Condition:
+def condition(reader: Reader) -> Condition:
+    """Decode a condition of a status."""
     status = reader.text("status")
     return Condition(
         type=reader.text("type"),

@@ -31,6 +31,7 @@ MOST_NAMESPACES = 500
 QUEUES = Question("list", "queues")
 GANGS = Question("list", "gangs")
 NODES = Question("list", "nodes", group="")
+SHAPES = Question("list", "nodeshapes")
 SLICES = Question("list", "resourceslices", group="resource.k8s.io")
 LEDGERS = Question("list", "ledgers")
 PODS = Question("list", "pods", group="")

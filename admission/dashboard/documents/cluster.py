@@ -162,6 +162,31 @@ class MappedDevice(Record, frozen=True, kw_only=True):
     state: str
 
 
+class Shape(Record, frozen=True, kw_only=True):
+    """A NodeShape. most: how many nodes there may be, those that are up included; more: how many more may be asked for.
+
+    expected: nodes that were asked for, for the gangs (namespace/name), hidden of which are in namespaces that who asks
+    may not see. last_seen: when a node was last up, if none is; never_up: none has been yet. node_pool: of Karpenter.
+    not_ready: why Muster does not plan with it. pool_trouble: why its NodePool starts no node. differs: where nodes are
+    not what it says.
+    """
+
+    name: str
+    up: int
+    most: int
+    more: int
+    expected: int
+    gangs: list[str]
+    hidden: int
+    last_seen: Time | None = None
+    never_up: bool
+    price_per_hour: str | None = None
+    node_pool: str | None = None
+    not_ready: str
+    pool_trouble: str
+    differs: str
+
+
 class Overview(Document, frozen=True, kw_only=True):
     """The overview. states: gangs by state. waiting: the longest. troubles: by kind, why what is said may be old.
 
@@ -252,6 +277,12 @@ class NodeList(Listing, frozen=True, kw_only=True):
 
     items: list[Node]
     capacity: list[Capacity]
+
+
+class ShapeList(Listing, frozen=True, kw_only=True):
+    """The shapes of nodes that may still come."""
+
+    items: list[Shape]
 
 
 class HeatMap(Document, frozen=True, kw_only=True):

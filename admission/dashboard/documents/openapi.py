@@ -74,6 +74,7 @@ OPERATIONS: Sequence[Operation] = (
         cluster.HeatMap,
         {"model": "The model, with the memory, as it is named there."},
     ),
+    Operation("/shapes", "The shapes of nodes that may still come.", cluster.ShapeList, {**PAGING}),
     Operation("/devices/{node}", "The devices of one node; of node - those that several reach.", cluster.NodePage, {}),
     Operation(
         "/ledger",

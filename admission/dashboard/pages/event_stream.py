@@ -101,7 +101,8 @@ def between(before: ObservedObjects, after: ObservedObjects) -> Changes:
         queues=frozenset(queues),
         gangs=frozenset(gangs),
         devices=any(
-            getattr(before, kind) is not getattr(after, kind) for kind in ("nodes", "classes", "slices", "meters")
+            getattr(before, kind) is not getattr(after, kind)
+            for kind in ("nodes", "classes", "slices", "meters", "shapes")
         )
         or any(_plan(before.gangs.get(key)) != _plan(after.gangs.get(key)) for key in gangs)
         or any(_allocation(before, key) != _allocation(after, key) for key in changed(before.claims, after.claims)),

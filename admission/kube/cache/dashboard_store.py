@@ -1,4 +1,4 @@
-"""The dashboard's view of the cluster: a store whose queues, gangs and meters are decoded with their status."""
+"""The dashboard's view of the cluster: a store whose queues, gangs, meters and shapes are decoded with their status."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,11 +13,13 @@ from admission.kube.cache.watched_resources import Kind
 QUEUES = replace(watched_resources.QUEUES, decode=observed.decode_queue)
 GANGS = replace(watched_resources.GANGS, decode=observed.decode_gang)
 METERS = replace(watched_resources.METERS, decode=observed.decode_meter)
+SHAPES = replace(watched_resources.SHAPES, decode=observed.decode_shape)
 
 WATCHED = (
     QUEUES,
     GANGS,
     METERS,
+    SHAPES,
     watched_resources.NODES,
     watched_resources.CLASSES,
     watched_resources.SLICES,
@@ -44,6 +46,7 @@ class DashboardStore:
             queues=self._freeze(QUEUES),
             gangs=self._freeze(GANGS),
             meters=self._freeze(METERS),
+            shapes=self._freeze(SHAPES),
             nodes=self._freeze(watched_resources.NODES),
             classes=self._freeze(watched_resources.CLASSES),
             slices=self._freeze(watched_resources.SLICES),

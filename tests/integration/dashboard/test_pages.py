@@ -1,5 +1,6 @@
 """What each page shows, and to whom."""
 
+import json
 import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -97,6 +98,15 @@ PAGES = {
     ],
     "/devices": ["node-1", "node-2", "unschedulable", "node-3"],
     "/heatmap": ["H100 80Gi", ">vision<", "node-2: 8 H100 80Gi; closed 8"],
+    "/shapes": [
+        "gpu-x8",
+        "31.50",
+        "45 min ago",
+        "node node-9: 7 devices",
+        "never",
+        "of 16",
+        "there is no NodePool cpu",
+    ],
     "/devices/node-1": ["held by team-b/inference, not allocated yet", "team-c/secret"],
     "/devices/node-3": ["gpu-0-half-0: held by team-c/secret", "1 of 2 free"],
     "/ledger?from=2026-03-01&to=2026-03-02": ["ns/one", "StartTimedOut", "used +3"],
@@ -127,6 +137,46 @@ async def test_a_queue_that_holds_workloads_says_so_and_a_gang_how_many_pods_are
     assert "workloads as a whole" in queue.text
     assert "root.team-a, user-queue" in queue.text
     assert "4 to come when it starts" in gang.text
+
+
+def autoscaled() -> dashboards.Cluster:
+    """Return a cluster with one node of a shape, and gangs that asked for more, wait for more, or run."""
+    held = {
+        "reason": "NodesNeeded",
+        "message": "needs 1 more node of shape x8",
+        "details": {"nodes": 1, "plan": ["nodeshape/x8/1: wants-0, wants-1", "node-1: wants-2"]},
+    }
+    return (
+        dashboards.Cluster()
+        .queue("q")
+        .node("node-1", shape="x8")
+        .shape("x8", most=6, up="NodesUp", pricePerHour="2")
+        .gang("team-a/asks", "q", "Admitted", places=[("nodeshape/x8/1", []), ("nodeshape/x8/2", [])])
+        .gang("team-b/reserved", "q", "Reserved", places=[("nodeshape/x8/1", []), ("nodeshape/x8/1", [])])
+        .gang("team-a/runs", "q", "Running", places=[("nodeshape/x8/1", ["gpu-0"])])
+        .gang("team-a/wants", "q", hold=held)
+    )
+
+
+async def test_shapes_say_which_nodes_are_expected_for_whom_and_a_gang_where_its_pods_would_go() -> None:
+    async with dashboards.a_site(cluster=autoscaled()) as site, aiohttp.ClientSession() as session:
+        reader = Reader(site, session)
+        found = json.loads((await reader.get("/shapes?format=json")).text)["items"]
+        (of_member,) = json.loads((await reader.get("/shapes?format=json", MEMBER)).text)["items"]
+        page, gang = await reader.get("/shapes"), await reader.get("/gangs/team-a/wants")
+        of_asking = await reader.get("/gangs/team-a/asks")
+        refused = await reader.get("/shapes", NOBODY)
+
+    assert [{key: found[0][key] for key in ("up", "most", "more", "expected", "gangs", "hidden")}] == [
+        {"up": 1, "most": 6, "more": 2, "expected": 3, "gangs": ["team-a/asks", "team-b/reserved"], "hidden": 0}
+    ]
+    assert (found[0]["pricePerHour"], found[0].get("lastSeen"), found[0]["neverUp"]) == ("2.00", None, False)
+    assert (of_member["gangs"], of_member["hidden"], of_member["expected"]) == (["team-a/asks"], 1, 3)
+    assert ">team-b/reserved</a>" in page.text
+    assert "Where its pods would go" in gang.text
+    assert ">nodeshape/x8/1</th><td>wants-0, wants-1</td>" in gang.text
+    assert '<a href="/shapes">nodeshape/x8/1</a>' in of_asking.text
+    assert refused.status == 403
 
 
 async def test_a_gangs_life_begins_before_its_gang_is_made() -> None:
