@@ -6,6 +6,7 @@
 import asyncio
 import os
 import socket
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -15,11 +16,14 @@ import structlog
 
 from admission import default_ports, ports
 from admission.accounting.device_samples import Quantity
+from admission.api.muster.ledger_entries import Placement
 from admission.api.muster.status_reports import EventType
+from admission.api.values.names import GangUid
 from admission.api.values.reasons import EventReason
 from admission.controller import admission_loop, head_publisher, leadership
 from admission.controller.head_publisher import ConfigMapSink, HeadPublisher
 from admission.controller.head_signer import HeadSigner, SigningSettings
+from admission.controller.idle_check import IdleCheck
 from admission.controller.own_writes import OwnWrites
 from admission.controller.recent_use_reader import RecentUseReader
 from admission.controller.standby import Standby
@@ -164,14 +168,22 @@ def _usage_recorder(
     settings = parts.settings.usage
     if settings.prometheus.url is None:
         return None
+    meter = PrometheusMeter(
+        _api_client(settings.prometheus, settings.prometheus.url),
+        device_queries.chosen(_queries(settings.prometheus)),
+        step=settings.step,
+    )
+    uuids = DeviceUuids(_uuid_attributes(parts.settings.metrics))
+
+    def placements() -> Mapping[GangUid, Placement]:
+        return leader.mirror.book.placements
+
     return UsageRecorder(
         log_=ledger,
         writes=writes,
-        meter=PrometheusMeter(
-            _api_client(settings.prometheus, settings.prometheus.url), _queries(settings.prometheus), step=settings.step
-        ),
+        meter=meter,
         view=parts.store,
-        uuids=DeviceUuids(_uuid_attributes(parts.settings.metrics)),
+        uuids=uuids,
         settings=RecorderSettings(interval=settings.interval, step=settings.step, delay=settings.delay, actor=actor),
         clock=_now,
         is_current=lambda: leader.mirror.is_current,
@@ -181,8 +193,16 @@ def _usage_recorder(
             view=parts.store,
             idle=leader.idle,
             memory=leader.memory,
-            placements=lambda: leader.mirror.book.placements,
+            placements=placements,
             interval=timedelta(seconds=settings.interval),
+        ),
+        check=IdleCheck(
+            meter=meter,
+            idle=leader.idle,
+            uuids=uuids,
+            placements=placements,
+            step=settings.step,
+            delay=settings.delay,
         ),
     )
 
@@ -190,10 +210,9 @@ def _usage_recorder(
 def _idle_gangs(settings: UsageSettings) -> IdleGangs:
     if settings.prometheus.url is None:
         return IdleGangs(records=False)
-    measured = {driver for driver, quantity in _queries(settings.prometheus) if quantity is Quantity.UTILIZATION}
     # The next time is recorded by then.
     fresh = timedelta(seconds=settings.interval + settings.delay) + LATE
-    return IdleGangs(measured=measured, fresh=fresh)
+    return IdleGangs(uncounted=device_queries.uncounted(_queries(settings.prometheus)), fresh=fresh)
 
 
 def _api_client(settings: PrometheusSettings, url: str) -> ApiClient:
@@ -202,14 +221,13 @@ def _api_client(settings: PrometheusSettings, url: str) -> ApiClient:
     )
 
 
-def _queries(settings: PrometheusSettings) -> device_queries.Queries:
-    return device_queries.chosen(
-        {
-            Quantity.UTILIZATION: settings.utilization,
-            Quantity.MEMORY: settings.memory,
-            Quantity.POWER: settings.power,
-        }
-    )
+def _queries(settings: PrometheusSettings) -> Mapping[Quantity, Iterable[str]]:
+    """Return the queries that the settings have, each `driver=query`."""
+    return {
+        Quantity.UTILIZATION: settings.utilization,
+        Quantity.MEMORY: settings.memory,
+        Quantity.POWER: settings.power,
+    }
 
 
 def _device_allocations(settings: MetricsSettings) -> DeviceAllocations | None:

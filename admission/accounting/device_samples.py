@@ -4,7 +4,8 @@ A sample is the mean, or the most, over a step that ends at its time. It counts 
 during the whole step. In a step within which a device changes hands, whose work it did is not known.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from admission.api.kubernetes.devices import DeviceId
@@ -21,6 +22,9 @@ class Quantity(StrEnum):
     POWER = "power"
     """In samples, in milliwatts."""
 
+
+ASKED = 2000
+"""Devices whose samples are in memory at a time."""
 
 Samples = Sequence[tuple[int, int]]
 """Pairs of the end of a step, in Unix seconds, and an amount."""
@@ -53,10 +57,12 @@ class UsageTally:
                 if uuid := uuids.get(device):
                     self._holders.setdefault((device.driver, uuid), []).append(number)
 
-    @property
-    def devices(self) -> Iterable[tuple[str, str]]:
-        """The devices to ask for, by driver and UUID, in a fixed order."""
-        return sorted(self._holders)
+    def devices(self) -> Iterator[Mapping[str, Sequence[str]]]:
+        """Yield the devices to ask for, the UUIDs by driver, some at a time, in a fixed order."""
+        devices = sorted(self._holders)
+        for start in range(0, len(devices), ASKED):
+            some = itertools.groupby(devices[start : start + ASKED], lambda device: device[0])
+            yield {driver: [uuid for _, uuid in of_driver] for driver, of_driver in some}
 
     def add(self, quantity: Quantity, samples: Mapping[tuple[str, str], Samples]) -> None:
         """Add samples by driver and UUID; of devices that nobody held they are ignored."""

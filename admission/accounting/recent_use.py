@@ -76,6 +76,11 @@ class RecentUse:
         since = max((end for end, peak in use.peaks if peak >= percent), default=use.since)
         return LowUse(since, use.until) if since < use.until else None
 
+    def known_since(self, gang: GangUid) -> datetime | None:
+        """Return the beginning of a gang's rows, as far back as there is no gap between them; None without any."""
+        use = self._gangs.get(gang)
+        return use.since if use is not None else None
+
     def keep(self, gangs: Collection[GangUid]) -> None:
         """Forget all gangs but these."""
         self._gangs = {uid: use for uid, use in self._gangs.items() if uid in gangs}

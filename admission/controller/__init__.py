@@ -4,6 +4,7 @@ __all__ = [
     "admission_loop",
     "head_publisher",
     "head_signer",
+    "idle_check",
     "leadership",
     "own_writes",
     "recent_use_reader",

@@ -5,14 +5,13 @@ the last recorded time. A leader knows of it only what is recorded, its own rows
 the same. Where nobody asks, nothing is read.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime, timedelta
 
 from admission.accounting import memory_use
 from admission.accounting.memory_use import MemoryUse
-from admission.api.device_use.idle import LONGEST
 from admission.api.device_use.memory import MemoryExceeded
-from admission.api.muster.ledger_entries import Placement
+from admission.api.muster.ledger_entries import MeasuredUsage, Placement
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, QueueName
 from admission.ports import MeasuredLog, View
@@ -42,10 +41,10 @@ class RecentUseReader:
         self._memory = memory
         self._placements = placements
         self._interval = interval
-        self._queues: frozenset[QueueName] = frozenset()
-        self._start: datetime | None = None
+        self._after: Mapping[QueueName, timedelta] = {}
+        """How far the rows of queues were read back, when all that is known was read."""
         self._end: datetime | None = None
-        """The rows of `_queues` between these are read."""
+        """The rows are read up to this."""
         self._compared: datetime | None = None
         """The end of the recorded time in which use of memory was compared with what was asked for."""
 
@@ -60,27 +59,31 @@ class RecentUseReader:
             return
         end = page.end if page.page == page.pages else page.start
         await self._read_memory(snapshot, end)
-        queues, longest = idle_gangs.policies(snapshot.queues.values())
-        if not queues:
+        after = idle_gangs.policies(snapshot.queues.values())
+        if not after:
             return
-        start = end - longest - self._interval
-        replaces = self._end is None or self._start is None or start < self._start or not queues <= self._queues
-        if end == self._end and not replaces:
+        before = self._end
+        replaces = before is None or any(self._after.get(name, -self._interval) < time for name, time in after.items())
+        if end == before and not replaces:
             return
-        begin = self._begin(snapshot, queues, start, end) if replaces or self._end is None else self._end
-        rows = self._log.recorded(begin, end, queues)
+        if before is None or replaces:
+            rows = self._read_back(after, end)
+        else:
+            rows = self._log.recorded(before, end, after.keys())
         await self._idle.read(rows, end, self._placements(), replaces=replaces)
-        self._queues, self._end = queues, end
+        self._end = end
         if replaces:
-            self._start = begin
+            self._after = after
 
-    def _begin(self, snapshot: Snapshot, queues: Collection[QueueName], start: datetime, end: datetime) -> datetime:
-        """Return from when on rows are read: from `start`, or since when a gang is idle that another leader has found.
+    async def _read_back(self, after: Mapping[QueueName, timedelta], end: datetime) -> AsyncIterator[MeasuredUsage]:
+        """Yield the rows of each queue as far back as it has to be known whether a gang is idle.
 
-        So it is idle since the same time for the next leader, unless that is longer ago than a queue may ask for.
+        Since when it is, if that is longer ago, its status says.
         """
-        known = (gang.idle.since for gang in snapshot.gangs.values() if gang.idle is not None and gang.queue in queues)
-        return max(min(start, *known, end), end - LONGEST - self._interval)
+        for time in sorted(set(after.values())):
+            queues = {name for name, one in after.items() if one == time}
+            async for row in self._log.recorded(end - time - self._interval, end, queues):
+                yield row
 
     async def _read_memory(self, snapshot: Snapshot, end: datetime) -> None:
         """Compare the memory in use in the last recorded time with what was asked for, once."""

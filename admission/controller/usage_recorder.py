@@ -6,24 +6,22 @@ recorded twice. While the server does not answer, the loop waits at its place.
 """
 
 import asyncio
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from functools import partial
 
 import structlog
 
 from admission.accounting import measurements
 from admission.accounting.device_samples import Quantity, UsageTally
 from admission.api.muster.ledger_entries import Allocation, MeasuredPage, MeasuredUsage
+from admission.controller.idle_check import IdleCheck
 from admission.controller.own_writes import OwnWrites
 from admission.controller.recent_use_reader import RecentUseReader
 from admission.errors import DeposedError, MusterError
 from admission.ports import DeviceMeter, MeasuredLog, View
 from admission.status.device_uuids import DeviceUuids
-
-T = TypeVar("T")
 
 log = structlog.get_logger()
 
@@ -35,9 +33,6 @@ NEXT_SECONDS = 1.0
 
 PAGE = 5000
 """The most allocations in one entry."""
-
-ASKED = 2000
-"""Devices whose samples are in memory at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +49,7 @@ class UsageRecorder:
     """Reads and records what devices did. One per term.
 
     is_current: whether the ledger has all that the leader knows. observe: takes the seconds for which it has been due.
-    recent: reads back what is recorded; None if nobody asks.
+    recent: reads back what is recorded; None if nobody asks. check: confirms that gangs are idle up to now.
     """
 
     def __init__(  # noqa: PLR0913 - its parts
@@ -70,6 +65,7 @@ class UsageRecorder:
         is_current: Callable[[], bool],
         observe: Callable[[float], None],
         recent: RecentUseReader | None = None,
+        check: IdleCheck | None = None,
     ) -> None:
         self._log = log_
         self._writes = writes
@@ -81,45 +77,36 @@ class UsageRecorder:
         self._is_current = is_current
         self._observe = observe
         self._recent = recent
+        self._check = check
         self._failure = ""
         self._due: datetime | None = None
         """When the time that is to be recorded next was due, or will be."""
 
     async def run(self, epoch: int) -> None:
-        """Record what is due, until cancelled. Raises DeposedError."""
+        """Record what is due, and read it back, until cancelled; neither waits for the other. Raises DeposedError."""
         while True:
             self._uuids.update(self._view.snapshot())
-            pause = LOOK_SECONDS
-            try:
-                unread = await self._read_back()
-                if await self.record(epoch) or not self._is_current():
-                    pause = NEXT_SECONDS
-                    unread = await self._read_back()
-            except DeposedError:
-                raise
-            except MusterError as error:  # the leader decides without it
-                self._log_change(str(error))
-            else:
-                self._log_change(unread)
+            is_done, unrecorded = await _tried(partial(self.record, epoch))
+            _, unread = await _tried(self._read_back)
+            self._log_change(unrecorded or unread)
             if self._due is not None:
                 self._observe(max(0.0, (self._clock() - self._due).total_seconds()))
-            await asyncio.sleep(min(pause, self._until_due()))
+            has_more = is_done or not (unrecorded or self._is_current())
+            await asyncio.sleep(min(NEXT_SECONDS if has_more else LOOK_SECONDS, self._until_due()))
 
     def _until_due(self) -> float:
         """Return the seconds until the next time is due, at least those of a short pause; of one that fails, a look."""
         left = (self._due - self._clock()).total_seconds() if self._due is not None else 0
         return max(NEXT_SECONDS, left if left > 0 else min(LOOK_SECONDS, self._settings.interval))
 
-    async def _read_back(self) -> str:
-        """Read what was recorded; return why that fails, if it does. What is due is recorded all the same."""
-        if self._recent is not None and self._is_current():
-            try:
+    async def _read_back(self) -> bool:
+        """Read what was recorded, and confirm what follows from it. Raises the errors of both."""
+        if self._is_current():
+            if self._recent is not None:
                 await self._recent.read()
-            except DeposedError:
-                raise
-            except MusterError as error:
-                return str(error)
-        return ""
+            if self._check is not None:
+                await self._check.check(self._clock())
+        return True
 
     async def record(self, epoch: int) -> bool:
         """Record the next time, as far as it is not recorded; return whether one was due.
@@ -166,11 +153,7 @@ class UsageRecorder:
 
     async def _measured(self, allocations: Sequence[Allocation], start: datetime, end: datetime) -> list[MeasuredUsage]:
         tally = UsageTally(allocations, self._uuids.by_device, step=self._settings.step)
-        for some in _sliced([*tally.devices], ASKED):
-            by_driver = {
-                driver: [uuid for _, uuid in devices]
-                for driver, devices in itertools.groupby(some, lambda device: device[0])
-            }
+        for by_driver in tally.devices():
             for quantity in Quantity:
                 tally.add(quantity, await self._meter.samples(quantity, by_driver, start, end))
         return tally.usage()
@@ -188,6 +171,11 @@ class UsageRecorder:
         self._failure = failure
 
 
-def _sliced(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
+async def _tried(step: Callable[[], Awaitable[bool]]) -> tuple[bool, str]:
+    """Return the answer of a step, and why it failed if it did: the leader decides without it. Raises DeposedError."""
+    try:
+        return await step(), ""
+    except DeposedError:
+        raise
+    except MusterError as error:
+        return False, str(error)

@@ -5,10 +5,14 @@ the steps guarantees that nothing is placed before its reservation is committed,
 earlier leader left unfinished is taken back or finished before anything new is decided.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
+from admission.api.device_use.idle import IdleDevices
 from admission.api.snapshot import Snapshot
+from admission.api.values.names import GangUid
 from admission.cel.syntax import parser
 from admission.cycle import composition
 from admission.cycle.composition import Steps
@@ -16,6 +20,7 @@ from admission.cycle.state.inputs import CycleInputs
 from admission.cycle.state.leader import Leader
 from admission.cycle.state.result import CycleLog, CycleResult
 from admission.cycle.steps import catch_up
+from admission.workloads.gangs import Group
 
 
 async def run(leader: Leader, now: datetime) -> CycleResult:
@@ -114,5 +119,10 @@ async def _gather(leader: Leader, steps: Steps, snapshot: Snapshot, clock: datet
     return replace(
         inputs,
         snapshot=leader.pool_bounds.apply(leader.expected_nodes.mark(inputs.snapshot, inputs.granted)),
-        idle=leader.idle.update(inputs.tree.queues, placements, inputs.now),
+        idle=leader.idle.update(inputs.tree.queues, placements, inputs.now, partial(_said_to_be_idle, inputs.by_uid)),
     )
+
+
+def _said_to_be_idle(groups: Mapping[GangUid, Group], gang: GangUid) -> IdleDevices | None:
+    group = groups.get(gang)
+    return group.record.idle if group is not None and group.record is not None else None

@@ -68,14 +68,25 @@ def chosen(given: Mapping[Quantity, Iterable[str]]) -> Queries:
 
     Raises FixError for one without a driver.
     """
-    found = dict(DEFAULTS)
+    return {key: query for key, query in {**DEFAULTS, **_given(given)}.items() if query}
+
+
+def uncounted(given: Mapping[Quantity, Iterable[str]]) -> frozenset[str]:
+    """Return the drivers of whose devices the settings say that nobody asks how busy they are. Raises FixError."""
+    return frozenset(
+        driver for (driver, quantity), query in _given(given).items() if quantity is Quantity.UTILIZATION and not query
+    )
+
+
+def _given(given: Mapping[Quantity, Iterable[str]]) -> Queries:
+    found: dict[tuple[str, Quantity], str] = {}
     for quantity, texts in given.items():
         for text in texts:
             driver, equals, query = text.partition("=")
             if not driver.strip() or not equals:
                 raise FixError(f"usage.prometheus.{quantity}: {text[:60]!r} is not driver=query")
             found[driver.strip(), quantity] = query.strip()
-    return {key: query for key, query in found.items() if query}
+    return found
 
 
 def filled(query: str, uuids: Sequence[str], step: int) -> str:

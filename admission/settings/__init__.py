@@ -214,7 +214,8 @@ class Prometheus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Seconds that an answer may take."""
     utilization: tuple[str, ...] = ()
     """Queries for the share of the time in which devices were in use, 0 to 1, each `driver=query`; an empty one asks
-    nothing. Without one, a driver has that of docs/tasks/used.md."""
+    nothing, and devices of its driver do not count for idle gangs. Without one, a driver has that of
+    docs/tasks/used.md."""
     memory: tuple[str, ...] = ()
     """The same for the memory in use, in bytes."""
     power: tuple[str, ...] = ()

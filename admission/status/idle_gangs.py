@@ -1,41 +1,53 @@
 """Which gangs are idle: whose devices are in less use than their queues allow, by what is recorded of them."""
 
-from collections.abc import AsyncIterable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterable, Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
+from admission.accounting import recent_use
 from admission.accounting.recent_use import RecentUse
-from admission.api.device_use.idle import IdleDevices
+from admission.api.device_use.idle import IdleAction, IdleDevices
 from admission.api.muster.ledger_entries import MeasuredUsage, Placement
 from admission.api.muster.queues import Queue
 from admission.api.values.names import GangUid, QueueName
 from admission.workloads.gangs import Group
 
+CHECKED_FOR = timedelta(minutes=3)
+"""How long it holds that a gang has not been in use since the last recorded time."""
 
-def policies(queues: Iterable[Queue]) -> tuple[frozenset[QueueName], timedelta]:
-    """Return the queues that say when a gang is idle, and the longest time for which one of them allows it."""
-    having = [(queue.name, queue.idle.after) for queue in queues if queue.idle is not None]
-    return frozenset(name for name, _ in having), max((after for _, after in having), default=timedelta(0))
+Said = Callable[[GangUid], IdleDevices | None]
+"""What the status of a gang says."""
+
+
+def policies(queues: Iterable[Queue]) -> Mapping[QueueName, timedelta]:
+    """Return the queues that say when a gang is idle, and for how long each allows it."""
+    return {queue.name: queue.idle.after for queue in queues if queue.idle is not None}
+
+
+def _says_nothing(_gang: GangUid) -> IdleDevices | None:
+    return None
 
 
 class IdleGangs:
     """The gangs that are idle, from rows that were recorded. One per leader.
 
     Rule: `read`, called once the rows of a time are complete, alone changes what is known of use; `update`, called once
-    in a cycle, alone changes which gangs are idle. Nothing is known of use later than `fresh` after the last time.
+    in a cycle, alone changes which gangs are idle; `confirm` alone changes which of them are idle by what they did
+    since. Nothing is known of use later than `fresh` after the last time.
 
-    records: whether anything is recorded. measured: the drivers whose devices can be measured; those of others say
-    nothing.
+    records: whether anything is recorded. uncounted: the drivers whose devices do not count.
     """
 
     def __init__(
-        self, *, records: bool = True, measured: Collection[str] = (), fresh: timedelta = timedelta(0)
+        self, *, records: bool = True, uncounted: Collection[str] = (), fresh: timedelta = timedelta(0)
     ) -> None:
         self.records = records
-        self._measured = frozenset(measured)
+        self._uncounted = frozenset(uncounted)
         self.fresh = fresh
         self._use = RecentUse()
         self._until: datetime | None = None
         self._idle: Mapping[GangUid, IdleDevices] = {}
+        self._confirmed: Collection[GangUid] = ()
+        self._confirmed_at: datetime | None = None
 
     async def read(
         self,
@@ -67,33 +79,61 @@ class IdleGangs:
             use.add(row, self._devices(row, placement))
 
     def _devices(self, row: MeasuredUsage, placement: Placement) -> int:
-        """Return how many of a row's devices can be measured: all of a claim that the gang has no longer."""
+        """Return how many of a row's devices count: all of a claim that the gang has no longer."""
         holding = placement.holdings.get(row.claim_uid)
         if holding is None:
             return row.devices
-        return sum(one.device.driver in self._measured for one in holding.devices)
+        return sum(one.device.driver not in self._uncounted for one in holding.devices)
 
     def update(
-        self, queues: Mapping[QueueName, Queue], placements: Mapping[GangUid, Placement], now: datetime
+        self,
+        queues: Mapping[QueueName, Queue],
+        placements: Mapping[GangUid, Placement],
+        now: datetime,
+        said: Said = _says_nothing,
     ) -> Mapping[GangUid, IdleDevices]:
-        """Return the idle gangs. One that was idle before for the same reason has the same value as then."""
+        """Return the gangs that have been idle up to now, of which something follows.
+
+        One that was idle before for the same reason has the same value as then.
+        """
         having = {name: queue for name, queue in queues.items() if queue.idle is not None}
         is_known = self._until is not None and now <= self._until + self.fresh
         found: dict[GangUid, IdleDevices] = {}
         for uid, placement in placements.items() if having and is_known else ():
             queue = having.get(placement.queue)
-            idle = self._idle_of(queue, placement) if queue is not None else None
+            idle = self._idle_of(queue, placement, said) if queue is not None else None
             if idle is not None:
                 before = self._idle.get(uid)
                 found[uid] = before if before == idle and before is not None else idle
         self._idle = found
-        return found
+        if self._confirmed_at is None or now > self._confirmed_at + CHECKED_FOR:
+            return {}
+        return {uid: idle for uid, idle in found.items() if uid in self._confirmed}
+
+    @property
+    def suspects(self) -> tuple[datetime, Mapping[GangUid, IdleDevices]] | None:
+        """Return the end of the last recorded time, and the idle gangs that may be evicted for it, if there are any."""
+        found = {uid: idle for uid, idle in self._idle.items() if idle.policy.action is not IdleAction.REPORT}
+        return (self._until, found) if self._until is not None and found else None
+
+    def confirm(self, rows: Iterable[MeasuredUsage], placements: Mapping[GangUid, Placement], now: datetime) -> None:
+        """Take over what suspects did since the last recorded time: those with a row above their limit are in use."""
+        suspects = self.suspects
+        idle = dict(suspects[1]) if suspects is not None else {}
+        for row in rows:
+            placement, known = placements.get(row.gang_uid), idle.get(row.gang_uid)
+            devices = self._devices(row, placement) if placement is not None else 0
+            if known is None or not devices:
+                continue
+            if recent_use.percent_in_use(row, devices) >= known.policy.below_percent:
+                del idle[row.gang_uid]
+        self._confirmed, self._confirmed_at = frozenset(idle), now
 
     def reported(
         self, groups: Mapping[GangUid, Group], queues: Mapping[QueueName, Queue]
     ) -> Mapping[GangUid, IdleDevices]:
         """Return the idle gangs; before anything was read, those of whose status the leader before has said so."""
-        if self._until is not None or not self.records or not policies(queues.values())[0]:
+        if self._until is not None or not self.records or not policies(queues.values()):
             return self._idle
         said = {uid: group.record.idle for uid, group in groups.items() if group.record is not None}
         return {
@@ -102,12 +142,22 @@ class IdleGangs:
             if idle is not None and (queue := queues.get(idle.queue)) is not None and queue.idle == idle.policy
         }
 
-    def _idle_of(self, queue: Queue, placement: Placement) -> IdleDevices | None:
-        policy = queue.idle
-        use = self._use.below(placement.gang_uid, policy.below_percent) if policy is not None else None
+    def _idle_of(self, queue: Queue, placement: Placement, said: Said) -> IdleDevices | None:
+        policy, uid = queue.idle, placement.gang_uid
+        use = self._use.below(uid, policy.below_percent) if policy is not None else None
         if policy is None or use is None or use.until != self._until:
             return None
-        since = max(use.since, placement.held_since)
+        held_since = _whole_second(placement.held_since)
+        since = max(use.since, held_since)
         if use.until - since < policy.after:
             return None
+        # Rows are read back only as far as it has to be known.
+        known = said(uid) if use.since == self._use.known_since(uid) else None
+        if known is not None and (known.queue, known.policy) == (queue.name, policy):
+            since = min(since, max(known.since, held_since))
         return IdleDevices(since=since, queue=queue.name, policy=policy)
+
+
+def _whole_second(at: datetime) -> datetime:
+    """Return a time as the status has it, in whole seconds, rounded up."""
+    return at.replace(microsecond=0) + timedelta(seconds=bool(at.microsecond))

@@ -121,7 +121,7 @@ async def _recorded(url: str, port: int, device_count: int) -> tuple[float, floa
 async def _read_back(ledger: SqlLedger, snapshot: Snapshot) -> float:
     """Return the processor seconds until it is known which of the gangs are idle, as their queue asks."""
     queue = queues.decode({"metadata": {"name": QUEUE}, "spec": {"idle": {"belowPercent": 99, "after": "1h"}}})
-    idle, book = IdleGangs(measured=[DRIVER], fresh=timedelta(days=1)), await ledger.load()
+    idle, book = IdleGangs(fresh=timedelta(days=1)), await ledger.load()
     reader = RecentUseReader(
         log=ledger,
         view=FrozenView(replace(snapshot, queues={QUEUE: queue})),
@@ -132,8 +132,9 @@ async def _read_back(ledger: SqlLedger, snapshot: Snapshot) -> float:
     )
     began = time.process_time()
     await reader.read()
-    found = idle.update({QUEUE: queue}, book.placements, START + timedelta(seconds=INTERVAL))
+    idle.update({QUEUE: queue}, book.placements, START + timedelta(seconds=INTERVAL))
     seconds = time.process_time() - began
+    found = idle.reported({}, {QUEUE: queue})
     assert len(found) == len(book.placements)
     return seconds
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,11 +14,11 @@ from admission.accounting import books
 from admission.accounting.books import Allocated, Book
 from admission.accounting.device_samples import Quantity, Samples
 from admission.accounting.memory_use import MemoryUse
-from admission.api.device_use.idle import IdlePolicy
+from admission.api.device_use.idle import IdleDevices, IdlePolicy
 from admission.api.kubernetes import claims
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.devices import DeviceId, RequestDevice
-from admission.api.muster import gangs as muster_gangs, queues
+from admission.api.muster import queues
 from admission.api.muster.ledger_entries import Entry, Holding, Seat
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, MeterName, NodeName, Uid
@@ -86,13 +85,6 @@ async def test_what_claims_asked_for_is_compared_with_the_memory_in_use(
         assert {uid: (one.sharers, one.asked // MIB, one.peak // MIB) for uid, one in over.items()} == found
 
 
-class Shown(FrozenView):
-    """A View of which something may change."""
-
-    def show(self, **changes: Any) -> None:
-        super().__init__(replace(self.snapshot(), **changes))
-
-
 class IdleWorld:
     """Reads back what is recorded, for one queue that calls gangs idle which are below 5 % for some time."""
 
@@ -100,12 +92,13 @@ class IdleWorld:
         self, ledger: SqlLedger, book: Book, *, after: str = "2h", asked: Mapping[str, str] | None = None
     ) -> None:
         """asked: by gang, the memory that its claim asked for of gpu-0 and gpu-1, of gangs that have these."""
-        self.gangs = IdleGangs(measured=[NVIDIA], fresh=timedelta(minutes=70))
+        self.gangs = IdleGangs(fresh=timedelta(minutes=70))
         spec = {"idle": {"belowPercent": 5, "after": after}}
         self.queues = {QUEUE: queues.decode({"metadata": {"name": QUEUE}, "spec": spec})}
         self.book = book
         claims = {gang: a_claim(gang, amount) for gang, amount in (asked or {}).items()}
-        self.view = Shown(Snapshot(queues=self.queues, claims=claims))
+        self.said: dict[GangUid, IdleDevices] = {}
+        self.view = FrozenView(Snapshot(queues=self.queues, claims=claims))
         self.memory = MemoryUse()
         self.reader = RecentUseReader(
             log=ledger,
@@ -119,7 +112,8 @@ class IdleWorld:
     async def found(self, now: datetime) -> dict[str, datetime]:
         """Return since when gangs are idle, by name."""
         await self.reader.read()
-        found = self.gangs.update(self.queues, self.book.placements, now)
+        self.gangs.update(self.queues, self.book.placements, now, self.said.get)
+        found = self.gangs.reported({}, self.queues)
         return {self.book.placements[uid].gang: idle.since for uid, idle in found.items()}
 
 
@@ -153,9 +147,9 @@ async def test_a_gang_is_idle_since_the_same_time_for_the_next_leader(url: str) 
         for hour in range(1, 5):
             await record(url, Unused(), now=minutes(60 * hour + 5))
         world = IdleWorld(ledger, await ledger.load(), after="1h")
-        found = {"since": AT.isoformat(), "belowPercent": 5, "after": "1h", "action": "Report"}
-        gang = {"metadata": {"name": "idle", "namespace": "ml"}, "spec": {"queue": QUEUE}, "status": {"idle": found}}
-        world.view.show(gangs={"ml/idle": muster_gangs.decode(gang)})
+        assert (await world.found(minutes(245)))["ml/idle"] == minutes(120), "no more is read back"
+        policy = IdlePolicy(after=timedelta(hours=1))
+        world.said[GangUid("idle")] = IdleDevices(since=AT, queue=QUEUE, policy=policy)
         assert (await world.found(minutes(245)))["ml/idle"] == AT
 
 

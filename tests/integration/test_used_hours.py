@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -28,7 +29,7 @@ from admission.controller import usage_recorder
 from admission.controller.own_writes import OwnWrites
 from admission.controller.usage_recorder import RecorderSettings, UsageRecorder
 from admission.default_ports import FrozenView
-from admission.errors import LedgerCorruptError, RetryError
+from admission.errors import LedgerCorruptError, LedgerUnavailableError, RetryError
 from admission.ledger.audit.close_period import Order
 from admission.ledger.audit.verify import What
 from admission.ledger.journal import measured_usage
@@ -182,7 +183,9 @@ async def ready(url: str) -> None:
             await asyncio.sleep(0.1)
 
 
-def a_recorder(ledger: SqlLedger, meter: DeviceMeter, *, now: datetime, is_current: bool = True) -> UsageRecorder:
+def a_recorder(
+    ledger: SqlLedger, meter: DeviceMeter, *, now: datetime, is_current: bool = True, recent: Any = None
+) -> UsageRecorder:
     uuids = DeviceUuids()
     snapshot = Snapshot(slices={"node-a": a_slice()})
     uuids.update(snapshot)
@@ -196,6 +199,7 @@ def a_recorder(ledger: SqlLedger, meter: DeviceMeter, *, now: datetime, is_curre
         clock=lambda: now,
         is_current=lambda: is_current,
         observe=lambda _: None,
+        recent=recent,
     )
 
 
@@ -355,6 +359,32 @@ async def test_a_leader_goes_on_where_another_one_stopped_and_no_page_is_recorde
     assert found["dark"].used_microseconds is None
     assert rows(url, "SELECT count(*) FROM transactions WHERE kind = 'measure'") == [(3,)]
     assert await record(url, Known(), now=minutes(65), epoch=2) == [False]
+
+
+class Recent:
+    """Reads nothing back, and knows whether it was asked to."""
+
+    def __init__(self, trouble: Exception | None = None) -> None:
+        self._trouble = trouble
+        self.asked = asyncio.Event()
+
+    async def read(self) -> None:
+        self.asked.set()
+        if self._trouble is not None:
+            raise self._trouble
+
+
+async def test_recording_and_reading_back_do_not_wait_for_each_other(url: str) -> None:
+    await filled(url)
+    async with SqlLedger.open(url, CLUSTER) as ledger:
+        for meter, trouble in ((Known(answers=0), None), (Known(), LedgerUnavailableError("it is away"))):
+            recent = Recent(trouble)
+            running = asyncio.create_task(a_recorder(ledger, meter, now=minutes(65), recent=recent).run(1))
+            async with asyncio.timeout(30):
+                await recent.asked.wait()
+            running.cancel()
+            await asyncio.wait([running])
+    assert sorted(await recorded(url, AT, minutes(60))) == sorted(FIRST_HOUR)
 
 
 async def test_what_a_leader_recorded_is_its_own(url: str) -> None:

@@ -1,10 +1,10 @@
 """Gangs that leave their devices idle: they are told, and what their queue says becomes of them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from admission.api.device_use.idle import IdleAction
+from admission.api.device_use.idle import IdleAction, IdlePolicy
 from admission.api.muster.gangs import Phase
 from admission.api.muster.ledger_entries import Kind, MeasuredUsage
 from admission.api.values.names import GANG, GANG_SIZE
@@ -12,8 +12,8 @@ from admission.api.values.reasons import EvictionReason, HoldReason
 from admission.cycle import cycle
 from admission.cycle.state.leader import Leader
 from admission.simulation import in_memory
-from admission.status.idle_gangs import IdleGangs
-from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster
+from admission.status.idle_gangs import CHECKED_FOR, IdleGangs
+from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.cycle.fences import Cluster, a_leader, report
 from tests.unit.cycle.jobs import Jobs, Play
 from tests.unit.cycle.test_limits import Town
@@ -28,39 +28,55 @@ def a_town(action: IdleAction = IdleAction.REPORT, **queue: Any) -> ClusterBuild
 
 
 def leading(cluster: Cluster, ledger: in_memory.Ledger, *, records: bool = True) -> Leader:
-    idle = IdleGangs(records=records, measured=[CLASS], fresh=HOUR + LATE)
+    idle = IdleGangs(records=records, fresh=HOUR + LATE)
     return a_leader(cluster, ledger, idle=idle)
 
 
-async def record(
-    leader: Leader, until: datetime, *, hours: int = 3, percent: int = 0, busy: str = "", seconds: int = 3600
-) -> None:
-    """Have a leader read that all gangs were in such use in the hours before. busy: a gang that was in full use.
+def did(
+    leader: Leader, start: datetime, end: datetime, *, percent: int = 0, busy: str = "", missing: int = 0
+) -> Iterator[MeasuredUsage]:
+    """Yield rows by which all gangs were in such use in a time. busy: a gang that was in full use.
 
-    seconds: of each hour that were measured.
+    missing: seconds of the time that were not measured.
     """
-    placements = leader.mirror.book.placements
+    for placement in leader.mirror.book.placements.values():
+        for holding in placement.holdings.values():
+            share = 100 if busy and busy in placement.gang else percent
+            seconds = (round((end - start).total_seconds()) - missing) * len(holding.devices)
+            yield MeasuredUsage(
+                queue=placement.queue,
+                gang_uid=placement.gang_uid,
+                gang=placement.gang,
+                user="",
+                claim_uid=holding.claim_uid,
+                claim=holding.claim,
+                start=start,
+                end=end,
+                devices=len(holding.devices),
+                measured_seconds=seconds,
+                used_microseconds=seconds * share * 10_000,
+            )
+
+
+async def record(
+    leader: Leader, until: datetime, *, hours: int = 3, percent: int = 0, busy: str = "", missing: int = 0
+) -> None:
+    """Have a leader read that all gangs were in such use in the hours before."""
 
     async def rows() -> AsyncIterator[MeasuredUsage]:
         for hour in range(hours, 0, -1):
-            for placement in placements.values():
-                for holding in placement.holdings.values():
-                    share = 100 if busy and busy in placement.gang else percent
-                    yield MeasuredUsage(
-                        queue=placement.queue,
-                        gang_uid=placement.gang_uid,
-                        gang=placement.gang,
-                        user="",
-                        claim_uid=holding.claim_uid,
-                        claim=holding.claim,
-                        start=until - hour * HOUR,
-                        end=until - (hour - 1) * HOUR,
-                        devices=len(holding.devices),
-                        measured_seconds=seconds * len(holding.devices),
-                        used_microseconds=seconds * len(holding.devices) * share * 10_000,
-                    )
+            end = until - (hour - 1) * HOUR
+            for row in did(leader, end - HOUR, end, percent=percent, busy=busy, missing=missing):
+                yield row
 
-    await leader.idle.read(rows(), until, placements, replaces=True)
+    await leader.idle.read(rows(), until, leader.mirror.book.placements, replaces=True)
+
+
+async def look(leader: Leader, now: datetime, *, percent: int = 0, busy: str = "") -> None:
+    """Have a leader find idle gangs, and see what they did in the ten minutes before."""
+    await cycle.run(leader, now)
+    rows = did(leader, now - timedelta(minutes=10), now, percent=percent, busy=busy)
+    leader.idle.confirm(rows, leader.mirror.book.placements, now)
 
 
 async def running(builder: ClusterBuilder) -> tuple[Town, in_memory.Ledger, Leader]:
@@ -104,10 +120,10 @@ async def test_an_idle_gang_is_told_once_and_runs_on() -> None:
 async def test_a_gang_is_not_idle_in_use_or_for_less_time_or_where_too_much_is_missing_or_old() -> None:
     _, _, leader = await running(a_town())
     now = NOON + 3 * HOUR
-    for percent, hours, seconds in ((5, 3, 3600), (0, 1, 3600), (0, 3, 3420), (0, 3, 0)):
-        await record(leader, now, percent=percent, hours=hours, seconds=seconds)
-        assert report(await cycle.run(leader, now)).idle is None, (percent, hours, seconds)
-    await record(leader, now, percent=4, seconds=3590)
+    for percent, hours, missing in ((5, 3, 0), (0, 1, 0), (0, 3, 180), (0, 3, 3600)):
+        await record(leader, now, percent=percent, hours=hours, missing=missing)
+        assert report(await cycle.run(leader, now)).idle is None, (percent, hours, missing)
+    await record(leader, now, percent=4, missing=10)
     assert report(await cycle.run(leader, now)).idle is not None
 
     # Nothing is recorded any more, as while Prometheus is away.
@@ -133,6 +149,7 @@ async def test_an_idle_gang_is_evicted_where_its_queue_says_so_and_begins_anew()
     cluster, ledger, leader = await running(builder)
     await record(leader, NOON + 3 * HOUR)
     now = NOON + 3 * HOUR + LATE
+    await look(leader, now)
 
     await cycle.run(leader, now)
     assert cluster.let_in() == []
@@ -158,6 +175,61 @@ async def test_an_idle_gang_is_evicted_where_its_queue_says_so_and_begins_anew()
     assert report(await cycle.run(leader, NOON + 4 * HOUR)).idle is None
 
 
+async def test_an_idle_gang_is_not_evicted_for_what_it_did_an_hour_ago() -> None:
+    cluster, _, leader = await running(a_town(IdleAction.EVICT))
+    await record(leader, NOON + 3 * HOUR)
+    now = NOON + 4 * HOUR
+    assert report(await cycle.run(leader, now)).idle is not None
+    assert cluster.let_in(), "nobody has looked at it since"
+
+    await look(leader, now, percent=5)
+    assert report(await cycle.run(leader, now + SECOND)).idle is not None, "the next recorded time will say it"
+    assert cluster.let_in(), "it is at work again"
+
+    await look(leader, now, percent=4)
+    await cycle.run(leader, now + CHECKED_FOR + SECOND)
+    assert cluster.let_in(), "that is long ago, too"
+
+    await look(leader, now + CHECKED_FOR, percent=4)
+    await cycle.run(leader, now + 2 * CHECKED_FOR)
+    assert cluster.let_in() == []
+
+
+async def test_a_leader_goes_by_the_status_for_longer_than_it_reads_back() -> None:
+    cluster, ledger, leader = await running(a_town())
+    now = NOON + 50 * HOUR
+    await record(leader, now, hours=50)
+    before = report(await cycle.run(leader, now)).idle
+    assert before is not None
+    assert before.since == NOON
+
+    successor = leading(cluster, ledger)
+    await cycle.run(successor, now)
+    await record(successor, now, hours=3)
+    assert report(await cycle.run(successor, now + SECOND)).idle == before
+    assert len(told(cluster)) == 1
+
+    # By another policy it is idle since what is read back.
+    cluster.change_queue("q", idle=IdlePolicy(below_percent=6))
+    await cycle.run(successor, now + 2 * SECOND)
+    after = report(await cycle.run(successor, now + 3 * SECOND)).idle
+    assert after is not None
+    assert after.since == now - 3 * HOUR
+
+
+async def test_a_gang_that_was_let_in_within_a_second_is_idle_since_a_whole_one_and_told_once() -> None:
+    cluster, ledger = Town(a_town()), in_memory.Ledger()
+    leader = leading(cluster, ledger)
+    start = NOON + timedelta(microseconds=300)
+    await cycle.run(leader, start)
+    cluster.schedule(ledger.book)
+    await cycle.run(leader, start + SECOND)
+    await record(leader, NOON + 3 * HOUR, hours=4)
+    found = report(await cycle.run(leader, NOON + 4 * HOUR)).idle
+    assert found is not None
+    assert found.since == NOON + SECOND
+
+
 async def test_the_next_leader_ends_the_eviction_of_an_idle_gang() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, idle={"action": "Evict"})
     for at in range(2):
@@ -166,6 +238,7 @@ async def test_the_next_leader_ends_the_eviction_of_an_idle_gang() -> None:
     assert cluster.let_in() == ["p-0", "p-1"]
     cluster.refused = "p-1"
     await record(leader, NOON + 3 * HOUR)
+    await look(leader, NOON + 3 * HOUR)
     await cycle.run(leader, NOON + 3 * HOUR)
     assert cluster.let_in() == ["p-1"]
 
@@ -185,8 +258,11 @@ async def test_a_queue_whose_use_nobody_records_says_so() -> None:
     assert "UseRecorded" not in {one.type for one in result.queues[0].conditions}
 
 
-async def _evicted(action: IdleAction, *, busy: str, gpus: int = 2) -> list[tuple[str, str, str]]:
-    """Return who is evicted for an urgent gang, of an old and a young one and a large one, all but one of them idle."""
+async def _evicted(action: IdleAction, *, busy: str, gpus: int = 2, at_work: str = "") -> list[tuple[str, str, str]]:
+    """Return who is evicted for an urgent gang, of an old and a young one and a large one, all but one of them idle.
+
+    at_work: one of those that is in use again.
+    """
     idle = {"after": "2h", "action": str(action)}
     builder = a_cluster().node("a", gpus=8).queue("q", gpus=8, idle=idle, preemption={"withinQueue": "LowerPriority"})
     cluster = Jobs(builder)
@@ -198,6 +274,7 @@ async def _evicted(action: IdleAction, *, busy: str, gpus: int = 2) -> list[tupl
     assert cluster.running() == {"old", "young", "large"}
     cluster.now += 3 * HOUR
     await record(play.leader, cluster.now, busy=busy)
+    await look(play.leader, cluster.now, busy=at_work or busy)
     cluster.submit("urgent", queue="q", pods=gpus, priority=10)
     await play.forget_changes(2)
     return play.evicted
@@ -205,6 +282,10 @@ async def _evicted(action: IdleAction, *, busy: str, gpus: int = 2) -> list[tupl
 
 async def test_an_idle_gang_is_preempted_before_others() -> None:
     assert await _evicted(IdleAction.PREEMPT_FIRST, busy="young") == [("old", "Preempted", "urgent")]
+
+
+async def test_an_idle_gang_that_is_at_work_again_is_not_preempted_before_others() -> None:
+    assert await _evicted(IdleAction.PREEMPT_FIRST, busy="young", at_work="old") == [("large", "Preempted", "urgent")]
 
 
 async def test_idle_gangs_are_preempted_though_fewer_that_are_in_use_would_do() -> None:

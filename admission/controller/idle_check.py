@@ -1,0 +1,81 @@
+"""Looks at what devices of idle gangs did after the last recorded time, so that none is evicted that is at work again.
+
+A recorded time may be over for an hour. So wherever something follows from it that a gang is idle, the same server is
+asked for the minutes since: about gangs that are idle by the books, and about no others.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+
+from admission.accounting.device_samples import Quantity, UsageTally
+from admission.api.muster.ledger_entries import Allocation, Placement
+from admission.api.values.names import GangUid
+from admission.ports import DeviceMeter
+from admission.status.device_uuids import DeviceUuids
+from admission.status.idle_gangs import IdleGangs
+
+WINDOW = 600
+"""The most seconds that are looked at, the latest: a gang that is at work again does little in the mean of an hour."""
+
+
+class IdleCheck:
+    """Confirms that gangs are idle up to now. One per term. step, delay: seconds, as those of what is recorded.
+
+    placements: those of the leader, as they are at each call.
+    """
+
+    def __init__(
+        self,
+        *,
+        meter: DeviceMeter,
+        idle: IdleGangs,
+        uuids: DeviceUuids,
+        placements: Callable[[], Mapping[GangUid, Placement]],
+        step: int,
+        delay: int,
+    ) -> None:
+        self._meter = meter
+        self._idle = idle
+        self._uuids = uuids
+        self._placements = placements
+        self._step = step
+        self._delay = delay
+
+    async def check(self, now: datetime) -> None:
+        """Look at the gangs for which something follows from it that they are idle; of none nothing is asked.
+
+        Raises RetryError if the server does not answer, FixError if it refuses. What is not measured counts as use.
+        """
+        suspects = self._idle.suspects
+        if suspects is None:
+            return
+        until, gangs = suspects
+        step, end = self._step, int(now.timestamp()) - self._delay
+        end -= end % step
+        start = max(int(until.timestamp()), end - WINDOW // step * step)
+        placements = self._placements()
+        begin, ended = datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC)
+        # Until there is a sample, the last recorded time says it.
+        known = [placements[uid] for uid in gangs if uid in placements and end - start >= step]
+        held = [one for placement in known for one in _allocations(placement, begin, ended)]
+        tally = UsageTally(held, self._uuids.by_device, step=step)
+        for by_driver in tally.devices():
+            tally.add(Quantity.UTILIZATION, await self._meter.samples(Quantity.UTILIZATION, by_driver, begin, ended))
+        self._idle.confirm(tally.usage(), placements, now)
+
+
+def _allocations(placement: Placement, start: datetime, end: datetime) -> Iterator[Allocation]:
+    """Yield what a gang holds, as if it had for the whole time: what it did not counts as use."""
+    for holding in placement.holdings.values():
+        if holding.devices:
+            yield Allocation(
+                queue=placement.queue,
+                gang_uid=placement.gang_uid,
+                gang=placement.gang,
+                user="",
+                claim_uid=holding.claim_uid,
+                claim=holding.claim,
+                devices=tuple(dict.fromkeys(one.device for one in holding.devices)),
+                start=start,
+                end=end,
+            )
