@@ -37,6 +37,9 @@ LINGER_SECONDS = 1.0
 with unread bytes is reset, and the answer may be lost, as it may after `dismiss`."""
 
 
+CROWD = 4
+"""One host has a crowd with one of so many parts of all connections that there may be."""
+
 DROPS = 12
 """Twelve times 5 s, since a connection that is used all the time nearly always has unread data."""
 
@@ -204,17 +207,20 @@ class Connection(web.RequestHandler):
 class Connections:
     """The open connections, at most `most`. A connection is proven with a request to a path that the API server knows.
 
-    If there are too many, a new connection replaces the oldest unproven one of the host that has most of them, or else
-    the proven one that has been idle for longest. So unproven clients close each other's connections and never those of
-    the API server, which are proven with their first request; until then it has few, so another host's go first.
+    If there are too many, a new connection replaces the oldest unproven one of the host that has most of them, if these
+    are a `CROWD`, or else the oldest of all unproven ones, or else the proven one that has been idle for longest. So
+    unproven clients close each other's connections and never those of the API server, which are proven with their first
+    request; until then it has few and young ones, so that those of one host with many go first, and those of many
+    hosts, which have been there for longer.
     """
 
     def __init__(self, most: int, deadlines: Deadlines, refuse: Refuse) -> None:
         self._most = most
         self.deadlines = deadlines
         self.refuse = refuse
-        self._strangers: dict[str, dict[Connection, None]] = {}
-        """The unproven ones by host, each host's oldest first; no host without any."""
+        self._admitted = 0
+        self._strangers: dict[str, dict[Connection, int]] = {}
+        """The unproven ones by host, each host's oldest first, with their numbers; no host without any."""
         self._proven: dict[Connection, None] = {}
         """The one that is unused for longest first."""
         self.now = 0.0
@@ -233,7 +239,8 @@ class Connections:
             if least is None:
                 return False
             self._close(least)
-        self._strangers.setdefault(connection.address, {})[connection] = None
+        self._admitted += 1
+        self._strangers.setdefault(connection.address, {})[connection] = self._admitted
         return True
 
     def prove(self, connection: Connection) -> None:
@@ -288,6 +295,8 @@ class Connections:
     def _least_valuable(self) -> Connection | None:
         """Return the connection that is closed for a new one, if there is any that may be."""
         if self._strangers:
-            of_host: dict[Connection, None] = max(self._strangers.values(), key=len)
-            return next(iter(of_host))
+            most: dict[Connection, int] = max(self._strangers.values(), key=len)
+            if len(most) * CROWD < self._most:
+                most = min(self._strangers.values(), key=lambda of_host: next(iter(of_host.values())))
+            return next(iter(most))
         return next((connection for connection in self._proven if not connection.is_busy), None)

@@ -233,16 +233,36 @@ async def test_a_flood_of_connections_leaves_no_more_than_there_may_be() -> None
             writer.transport.abort()
 
 
+class One:
+    """A connection of which only its host is known, and whether it was closed."""
+
+    def __init__(self, address: str = "127.0.0.1") -> None:
+        self.address = address
+        self.aborted = False
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+async def test_of_many_hosts_with_few_strangers_each_the_oldest_stranger_goes() -> None:
+    """So a flood from many hosts closes none of the connections that the API server has just opened."""
+    connections = Connections(16, Deadlines(), refuse=lambda _refusal: None)
+    flood: list[Any] = [One(f"10.0.0.{number}") for number in range(12)]
+    api_server: list[Any] = [One("10.1.0.1") for _ in range(3)]
+    more: list[Any] = [One(f"10.0.1.{number}") for number in range(13)]
+
+    assert all(connections.admit(one) for one in (*flood, *api_server, *more))
+    assert [one.aborted for one in flood] == [True] * 12
+    assert not any(one.aborted for one in api_server)
+
+    # A host with a fourth of all of them loses its own, however old those of others are.
+    crowd: list[Any] = [One("10.2.0.1") for _ in range(5)]
+    assert all(connections.admit(one) for one in crowd)
+    assert [one.aborted for one in crowd] == [True, False, False, False, False]
+
+
 async def test_connections_that_are_closed_are_forgotten() -> None:
     connections = Connections(4, Deadlines(), refuse=lambda _refusal: None)
-
-    class One:
-        address = "127.0.0.1"
-        aborted = False
-
-        def abort(self) -> None:
-            self.aborted = True
-
     ones: list[Any] = [One() for _ in range(6)]
     assert all(connections.admit(one) for one in ones)
     assert ([one.aborted for one in ones], len(connections)) == ([True] * 2 + [False] * 4, 4)
