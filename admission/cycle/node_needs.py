@@ -62,14 +62,9 @@ class NodeNeedsCheck:
         found: dict[GangUid, Decision] = {}
         fresh = self.state.take_fresh()
         for uid, needed in fresh.items() if self.settings.node_needs.asks else ():
-            group = inputs.by_uid[uid]
-            if not node_needs.asks_for_nodes(inputs.snapshot.queues.get(group.queue)):
-                continue
-            why_not = node_requests.refusal(group, needed, self.fences.protections, inputs.snapshot)
-            if why_not or needed.grant is None:
-                self.state.note_not_asked(uid, why_not)
-                continue
-            found[uid] = replace(known[uid], outcome=node_requests.grant(needed, needed.grant))
+            queue = inputs.snapshot.queues.get(inputs.by_uid[uid].queue)
+            if node_needs.asks_for_nodes(queue) and not needed.not_asked and needed.grant is not None:
+                found[uid] = replace(known[uid], outcome=node_requests.grant(needed, needed.grant))
         return found
 
     def examine(self, inputs: CycleInputs, decided: Collection[Decision]) -> None:
@@ -95,7 +90,8 @@ class NodeNeedsCheck:
             queue_usage.keep(name, kept.charge)
         cluster = self.nominations.over(self.cache.predict_cluster(inputs, book, self.settings.steps), nominated)
         waiting = cycle.turns([*held.values()], partial(cycle.needed, rules=rules), rules, usage, queue_usage)
-        find = partial(node_needs.assess, [*waiting], rules, cluster, queue_usage, bounds, expected)
+        asker = node_requests.Asker(protections=self.fences.protections, snapshot=snapshot)
+        find = partial(node_needs.assess, [*waiting], rules, cluster, queue_usage, bounds, expected, asker)
         self.state.keep(faults.guard(During.PLANNING, "", find, rules.workspace.defects) or {})
 
     def _held(self, inputs: CycleInputs, decided: Iterable[Decision]) -> dict[GangUid, Group]:

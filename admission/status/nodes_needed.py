@@ -5,7 +5,7 @@ until then, while the gang is held for want of devices.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from admission.api.values.names import GangUid
@@ -58,10 +58,6 @@ class NodesNeededState:
         """Return what was found since the last call, in the order in which gangs come."""
         fresh, self._fresh = self._fresh, {}
         return fresh
-
-    def note_not_asked(self, gang: GangUid, why: str) -> None:
-        """Note why nobody is asked for what a gang needs."""
-        self._needed[gang] = replace(self._needed[gang], not_asked=why)
 
     def drop(self, gangs: Iterable[GangUid]) -> None:
         """Forget what gangs need that it was asked for."""

@@ -7,11 +7,12 @@ granted here, and no other decision depends on it.
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from fractions import Fraction
 from functools import partial
+from typing import Protocol
 
 from admission.api.capacity import node_shapes
 from admission.api.capacity.node_provision import ProvisioningMode
@@ -94,6 +95,24 @@ class NodesNeeded:
         return found
 
 
+class Asker(Protocol):
+    """Who says for which gangs nodes are asked."""
+
+    def refusal(self, group: Group, needed: "NodesNeeded | None") -> str:
+        """Return why no nodes are asked for a gang; empty if they are. needed: None before that is known."""
+
+
+class NoAsker:
+    """Refuses nobody, as where nothing is asked for."""
+
+    def refusal(self, group: Group, needed: "NodesNeeded | None") -> str:
+        del group, needed
+        return ""
+
+
+NOBODY = NoAsker()
+
+
 def asks_for_nodes(queue: Queue | None) -> bool:
     """Return whether a queue asks for nodes."""
     return queue is not None and queue.provisioning.mode is not ProvisioningMode.NONE
@@ -124,13 +143,15 @@ def assess(  # noqa: PLR0917 - all that it depends on
     queue_usage: QueueUsage,
     bounds: Bounds,
     expected: Mapping[str, int],
+    asker: Asker = NOBODY,
 ) -> Mapping[GangUid, NodesNeeded]:
     """Return what gangs need, of those that would start with more nodes.
 
     held: gangs that are held for want of devices, in the order in which they have their turn. cluster, queue_usage:
     after the grants of the cycle; the usage is charged with what gangs are promised. The balances in the workspace of
-    the rules are charged, too. expected: how many nodes of each shape were asked for and count as there. Gangs whose
-    queues ask for nodes come first: the others keep none from them.
+    the rules are charged, too. expected: how many nodes of each shape were asked for and count as there. Gangs for
+    which nodes are asked come first: the others, whose queues ask for none or that `asker` refuses, keep none from
+    them.
     """
     queues = rules.snapshot.queues
     waiting = sorted(held, key=lambda group: not asks_for_nodes(queues.get(group.queue)))
@@ -145,12 +166,25 @@ def assess(  # noqa: PLR0917 - all that it depends on
         return {}
     state = _State(rules, cluster, queue_usage, bounds, NodesToCome.build(cluster, rules.snapshot, left))
     found: dict[GangUid, NodesNeeded] = {}
-    for group in waiting:
-        if state.is_over:
-            break
-        needed = faults.guard(During.PLANNING, group.key, partial(state.assess, group), rules.workspace.defects)
-        if needed is not None:
+    refused: dict[GangUid, str] = {}
+    requesting = [group for group in waiting if bounds.asks and asks_for_nodes(queues.get(group.queue))]
+    for group in requesting:
+        refused[group.uid] = asker.refusal(group, None)
+        if state.is_over or refused[group.uid]:
+            continue
+        assess_ = partial(state.assess, group, partial(asker.refusal, group))
+        needed = faults.guard(During.PLANNING, group.key, assess_, rules.workspace.defects)
+        if isinstance(needed, str):
+            refused[group.uid] = needed
+        elif needed is not None:
             found[group.uid] = needed
+    for group in waiting:
+        why_not = refused.get(group.uid)
+        if state.is_over or why_not == "":
+            continue
+        needed = faults.guard(During.PLANNING, group.key, partial(state.assess, group), rules.workspace.defects)
+        if isinstance(needed, NodesNeeded):
+            found[group.uid] = replace(needed, not_asked=why_not or "")
     return found
 
 
@@ -194,8 +228,11 @@ class _State:
             mute=True,
         )
 
-    def assess(self, group: Group) -> NodesNeeded | None:
-        """Return what a gang needs, and promise it; None if it would not start with all nodes that are left."""
+    def assess(self, group: Group, refusal: Callable[[NodesNeeded], str] | None = None) -> NodesNeeded | str | None:
+        """Return what a gang needs, and promise it; None if it would not start with all nodes that are left.
+
+        refusal: why it is promised nothing, which is returned then; empty if it is.
+        """
         queue = completeness.entered(group, self._rules.snapshot)
         if not isinstance(queue, Queue):
             return None
@@ -216,7 +253,11 @@ class _State:
             return None
         if question is not None:
             self._known[question] = found.counts
-        return self._take(group, found)
+        needed = self._needed(found)
+        why_not = refusal(needed) if refusal is not None else ""
+        if not why_not:
+            self._take(group, needed)
+        return why_not or needed
 
     def _cheapest(self, inputs: Inputs, question: Hashable | None) -> Found[Grant] | None:
         pods = len(inputs.group.waiting)
@@ -256,10 +297,18 @@ class _State:
         used = dict.fromkeys(place.node for place in grant.plan.pods)
         return [self._come.nodes[name] for name in used if name in self._come.nodes and name not in self._base.nodes]
 
-    def _take(self, group: Group, found: Found[Grant]) -> NodesNeeded:
+    def _needed(self, found: Found[Grant]) -> NodesNeeded:
+        new = self._new(found.answer)
+        prices = [self._prices[one.shape] for one in new]
+        known = [price for price in prices if price is not None]
+        price = sum(known, Fraction(0)) if len(known) == len(prices) else None
+        return NodesNeeded(nodes=tuple(new), price=price, grant=found.answer)
+
+    def _take(self, group: Group, needed: NodesNeeded) -> None:
         """Take what a gang is promised from what is left for others."""
-        grant = found.answer
-        new = self._new(grant)
+        grant, new = needed.grant, needed.nodes
+        if grant is None:
+            return
         charge, pods = grant.plan.charge, {pod.meta.uid: pod for pod in group.waiting}
         self._queue_usage.charge(group.queue, charge)
         if self._given.workspace.balances is not None:
@@ -270,10 +319,6 @@ class _State:
             self._base = self._come.parted(after, self._full(after) if self._bounds.together else self._come.nodes)
         for one in new:
             self._free[one.shape].remove(one)
-        prices = [self._prices[one.shape] for one in new]
-        known = [price for price in prices if price is not None]
-        price = sum(known, Fraction(0)) if len(known) == len(prices) else None
-        return NodesNeeded(nodes=tuple(new), price=price, grant=grant)
 
     def _full(self, cluster: ClusterState) -> Collection[NodeName]:
         """Return the new nodes all of whose devices are in use: hardly anybody has room there, and each costs time."""

@@ -6,7 +6,7 @@ the plan. kube-scheduler binds the pods when nodes have come, and the charge is 
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from admission.api.muster.ledger_entries import Holding
 from admission.api.muster.queues import PlacementMode
@@ -26,25 +26,42 @@ LONGEST_NAME = 200
 """The longest name of a shape of which nodes are asked for: the books have it with a number."""
 
 
-def refusal(group: Group, needed: NodesNeeded, protections: Protections, snapshot: Snapshot) -> str:
-    """Return why no nodes are asked for, though the queue asks; empty if they are."""
-    if needed.grant is None or group.started:
-        return (
-            "pods of it have started: no nodes are asked for pods that come later, since all would be taken back late"
-        )
-    why_not = _unknown_domain(topology.request(group), needed, snapshot)
-    if why_not:
-        return why_not
-    drivers = {one.device.driver for holding in needed.grant.plan.holdings for one in holding.devices}
-    closed = sorted(driver for driver in drivers if protections.of_driver(driver).closed)
-    if closed:
-        return f"no nodes are asked for devices behind a fence (driver {closed[0]}), which kube-scheduler cannot give"
-    if capacity_requests.asks_by_request(snapshot.queues.get(group.queue)):
-        why_not = capacity_requests.unserved(snapshot) or capacity_requests.too_many_sets(group)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asker:
+    """Says for which gangs nodes are asked, of queues that ask for some (`node_needs.Asker`)."""
+
+    protections: Protections
+    snapshot: Snapshot
+
+    def refusal(self, group: Group, needed: NodesNeeded | None) -> str:
+        """Return why no nodes are asked for a gang; empty if they are. needed: None before it is known."""
+        return self._refused(group) if needed is None else self._refused_nodes(group, needed)
+
+    def _refused(self, group: Group) -> str:
+        if group.started:
+            return (
+                "pods of it have started: no nodes are asked for pods that come later, since all would be taken back"
+                " late"
+            )
+        if capacity_requests.asks_by_request(self.snapshot.queues.get(group.queue)):
+            why_not = capacity_requests.unserved(self.snapshot) or capacity_requests.too_many_sets(group)
+            if why_not:
+                return f"no nodes are asked for: {why_not}"
+        return ""
+
+    def _refused_nodes(self, group: Group, needed: NodesNeeded) -> str:
+        why_not = _unknown_domain(topology.request(group), needed, self.snapshot)
         if why_not:
-            return f"no nodes are asked for: {why_not}"
-    long = next((name for name in needed.counts if len(name) > LONGEST_NAME), None)
-    return f"NodeShape {long} has a name of more than {LONGEST_NAME} characters" if long is not None else ""
+            return why_not
+        holdings = needed.grant.plan.holdings if needed.grant is not None else ()
+        drivers = {one.device.driver for holding in holdings for one in holding.devices}
+        closed = sorted(driver for driver in drivers if self.protections.of_driver(driver).closed)
+        if closed:
+            return (
+                f"no nodes are asked for devices behind a fence (driver {closed[0]}), which kube-scheduler cannot give"
+            )
+        long = next((name for name in needed.counts if len(name) > LONGEST_NAME), None)
+        return f"NodeShape {long} has a name of more than {LONGEST_NAME} characters" if long is not None else ""
 
 
 def _unknown_domain(wanted: Topology | None, needed: NodesNeeded, snapshot: Snapshot) -> str:

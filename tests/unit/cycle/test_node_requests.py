@@ -128,6 +128,26 @@ async def test_a_gang_is_told_why_nobody_is_asked_for_its_nodes(job: dict[str, A
     assert play.world.towards() == {}
 
 
+async def test_a_gang_for_which_nobody_is_asked_keeps_no_nodes_from_those_behind_it() -> None:
+    in_one_domain = {"pods": 2, "gpus": 4, "annotations": {names.TOPOLOGY: names.HOSTNAME}}
+    play = Asking(asks().shape("x8", gpus=8, most=1), a=in_one_domain, b={"pods": 1, "gpus": 8})
+
+    result = await play.forget_changes(2)
+
+    assert play.world.towards() == {"b-0": {"type": "x8"}}
+    assert reason(result, "a") == "NoFeasiblePlacement"
+
+
+async def test_of_gangs_for_which_nobody_is_asked_it_is_said_what_they_need_of_what_the_others_leave() -> None:
+    in_one_domain = {"pods": 2, "gpus": 4, "annotations": {names.TOPOLOGY: names.HOSTNAME}}
+    play = Asking(asks().shape("x8", gpus=8, most=2), a=in_one_domain, b={"pods": 1, "gpus": 8}, c=in_one_domain)
+
+    result = await play.forget_changes()
+
+    assert play.world.towards() == {"b-0": {"type": "x8"}}
+    assert [reason(result, name) for name in "ac"] == ["NodesNeeded", "NoFeasiblePlacement"]
+
+
 async def test_nodes_of_one_domain_are_asked_for_a_gang_that_has_to_be_in_one() -> None:
     """Its label is one of `matchLabels`, by which pods are kept to the shape: two of one type, not one of each."""
     builder = asks().shape("x8", gpus=8, most=1, price="1").shape("y8", gpus=8, most=2, price="2")
