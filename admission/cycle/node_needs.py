@@ -75,7 +75,7 @@ class NodeNeedsCheck:
             return
         if not bounds.pace and any(isinstance(one.outcome, Grant) for one in decided):
             return
-        expected = {name: one.count for name, one in expected_nodes.by_shape(inputs.granted).items()}
+        expected = expected_nodes.outstanding(inputs.granted, snapshot)
         held = self._held(inputs, {**self.statuses.decisions, **{one.group.uid: one for one in decided}}.values())
         book = self.mirror.book
         of_cluster = (snapshot.shapes, self.cache.cluster, book.placements, inputs.profile)

@@ -5,10 +5,13 @@ as the one that asked. Nodes that come count as those that were asked for, and a
 were asked for, the rest is anybody's.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
 
+from admission.api.capacity.node_shapes import NodeShape
 from admission.api.kubernetes.nodes import Node
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
@@ -45,24 +48,66 @@ def by_shape(granted: Iterable[Group]) -> dict[str, Expected]:
     return found
 
 
-def arrived(expected: Mapping[str, Expected], snapshot: Snapshot) -> frozenset[NodeName]:
-    """Return the nodes that came for those who asked, as many as were asked for.
+def arrived(expected: Mapping[str, Expected], snapshot: Snapshot) -> Mapping[str, frozenset[NodeName]]:
+    """Return the nodes that came for those who asked, by shape, as many as were asked for. Each is of one shape alone.
 
-    A node counts that was made since then, by the API server's clock and in whole seconds; those first on which pods of
-    these gangs are.
+    A node counts that was made since then, by the API server's clock and in whole seconds, and is not being taken away;
+    those first on which pods of these gangs are. One that is of several shapes is given to the one of which the fewest
+    have come.
     """
-    found: set[NodeName] = set()
+    shapes = {name: shape for name in sorted(expected) if (shape := snapshot.shapes.get(name)) is not None}
+    if not shapes:
+        return {}
+    options: dict[NodeName, list[str]] = {}
+    for node in snapshot.nodes.values():
+        of = [name for name, shape in shapes.items() if _is_new(node, shape, expected[name])]
+        if of and not node.leaving:
+            options[node.name] = of
+    come = Counter(chain.from_iterable(options.values()))
+    used = frozenset(chain.from_iterable(one.used for one in expected.values()))
+    found: defaultdict[str, set[NodeName]] = defaultdict(set)
+
+    def order(name: NodeName) -> tuple[bool, int, datetime, str]:
+        # A node of one shape can be nobody else's, so it goes before those that may be several shapes'.
+        return name not in used, len(options[name]), snapshot.nodes[name].meta.created, name
+
+    for name in sorted(options, key=order):
+        open_ = [one for one in options[name] if len(found[one]) < expected[one].count]
+        if open_:
+            found[min(open_, key=lambda one: (name not in expected[one].used, come[one]))].add(name)
+    return {shape: frozenset(nodes) for shape, nodes in found.items() if nodes}
+
+
+def outstanding(granted: Iterable[Group], snapshot: Snapshot) -> Mapping[str, int]:
+    """Return how many nodes count towards `maxCount` of each shape that were asked for and have not come.
+
+    One that is of several shapes counts for each of them.
+    """
+    expected = by_shape(granted)
+    come, found = arrived(expected, snapshot), Counter[str]()
     for name, one in expected.items():
-        shape = snapshot.shapes.get(name)
-        since = one.since.replace(microsecond=0)
-        new = [
-            node
-            for node in snapshot.nodes.values()
-            if shape is not None and shape.is_shape_of(node) and (node.meta.created >= since or node.name in one.used)
-        ]
-        new.sort(key=lambda node: (node.name not in one.used, node.meta.created, node.name))
-        found.update(node.name for node in new[: one.count])
-    return frozenset(found)
+        missing = one.count - len(come.get(name, ()))
+        for counting in counting_with(name, snapshot.shapes):
+            found[counting] += missing
+    return found
+
+
+def counting_with(name: str, shapes: Mapping[str, NodeShape]) -> list[str]:
+    """Return the shapes that count a new node of a shape as theirs, itself included."""
+    labels = shapes[name].labels if name in shapes else {}
+    others = (other for other, shape in shapes.items() if other != name and _has_all(labels, shape.matches))
+    return [name, *others]
+
+
+def _has_all(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    return all(labels.get(key) == value for key, value in wanted.items())
+
+
+def _is_new(node: Node, shape: NodeShape, expected: Expected) -> bool:
+    """Return whether a node of a shape was made since the first gang asked, or has pods of those who asked."""
+    if not shape.is_shape_of(node):
+        return False
+    return node.meta.created >= expected.since.replace(microsecond=0) or node.name in expected.used
 
 
 @dataclass(slots=True)
@@ -79,7 +124,8 @@ class ExpectedNodes:
 
     def mark(self, snapshot: Snapshot, granted: Iterable[Group]) -> Snapshot:
         """Return the snapshot in which no gang is planned on nodes that came for another."""
-        found = arrived(by_shape(granted), snapshot) if snapshot.shapes else frozenset()
+        come = arrived(by_shape(granted), snapshot) if snapshot.shapes else {}
+        found = frozenset(chain.from_iterable(come.values()))
         if not found:
             return snapshot
         if snapshot.nodes is not self._nodes or found != self._arrived:

@@ -27,7 +27,7 @@ from admission.dra.state.nodes_to_come import NodesToCome, NodeToCome
 from admission.quota.headroom import QueueUsage
 from admission.scheduling.cache import equivalence
 from admission.scheduling.cache.equivalence import GangEquivalence
-from admission.scheduling.capacity import plan_lines
+from admission.scheduling.capacity import expected_nodes, node_counts, plan_lines
 from admission.scheduling.capacity.node_counts import Counts, CountSearch, Found
 from admission.scheduling.checks import budget, chain, completeness, elastic, faults
 from admission.scheduling.checks.chain import Grant, Inputs, Known, Rules, Workspace
@@ -149,7 +149,7 @@ def assess(  # noqa: PLR0917 - all that it depends on
 
     held: gangs that are held for want of devices, in the order in which they have their turn. cluster, queue_usage:
     after the grants of the cycle; the usage is charged with what gangs are promised. The balances in the workspace of
-    the rules are charged, too. expected: how many nodes of each shape were asked for and count as there. Gangs for
+    the rules are charged, too. expected: how many nodes of each shape were asked for and have not come. Gangs for
     which nodes are asked come first: the others, whose queues ask for none or that `asker` refuses, keep none from
     them.
     """
@@ -261,10 +261,26 @@ class _State:
 
     def _cheapest(self, inputs: Inputs, question: Hashable | None) -> Found[Grant] | None:
         pods = len(inputs.group.waiting)
+        most = {name: min(len(nodes), pods) for name, nodes in self._free.items() if nodes}
+        found = self._search(inputs, question, most)
+        if found is None or not self._is_too_many(found.counts):
+            return found
+        # Shapes that count each other's nodes are few, and only one of them may be meant.
+        alone = (self._search(inputs, None, {name: most[name]}) for name in found.counts)
+        return min(filter(None, alone), key=lambda one: node_counts.cost_of(one.counts, self._prices), default=None)
+
+    def _is_too_many(self, counts: Counts) -> bool:
+        """Return whether these are more nodes than a shape allows that counts those of another one, too."""
+        total = Counter(counts)
+        for name, count in counts.items():
+            total.update(dict.fromkeys(self._others(name), count))
+        return any(total[name] > len(self._free[name]) for name in total)
+
+    def _search(self, inputs: Inputs, question: Hashable | None, most: Counts) -> Found[Grant] | None:
         search = CountSearch[Grant](
             ask=lambda counts: self._ask(inputs, counts),
             used=self._used,
-            most={name: min(len(nodes), pods) for name, nodes in self._free.items() if nodes},
+            most=most,
             prices=self._prices,
             tries=min(self.tries, MOST_TRIES),
             # It is held on the nodes that are there, of which promises have only taken some.
@@ -319,6 +335,13 @@ class _State:
             self._base = self._come.parted(after, self._full(after) if self._bounds.together else self._come.nodes)
         for one in new:
             self._free[one.shape].remove(one)
+            for other in self._others(one.shape):
+                del self._free[other][-1:]
+
+    def _others(self, shape: str) -> list[str]:
+        """Return the shapes that count a node of one as theirs, too, of those of which some may come."""
+        counting = expected_nodes.counting_with(shape, self._given.snapshot.shapes)
+        return [name for name in counting if name != shape and name in self._free]
 
     def _full(self, cluster: ClusterState) -> Collection[NodeName]:
         """Return the new nodes all of whose devices are in use: hardly anybody has room there, and each costs time."""

@@ -10,6 +10,7 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import Holding
 from admission.api.values.names import NodeName, Uid
 from admission.default_ports import NoFences
+from admission.api.values.selectors import Taint
 from admission.lifecycle import transitions
 from admission.scheduling.capacity.node_needs import Bounds
 from admission.simulation import in_memory
@@ -31,12 +32,18 @@ class Autoscaled(Jobs):
         """Return where such pods may go, by name."""
         return {pod.meta.name: dict(pod.node_selector) for pod in self.pending()}
 
-    def add(self, *nodes: str, shape: str = "x8", gpus: int = 8) -> None:
+    def add(self, *nodes: str, shape: str = "x8", gpus: int = 8, labels: dict[str, str] | None = None) -> None:
         """Have nodes of a shape come, with the devices that they publish."""
         for name in nodes:
-            made = a_cluster().node(name, gpus=gpus, labels={"type": shape}).snapshot()
+            made = a_cluster().node(name, gpus=gpus, labels=labels or {"type": shape}).snapshot()
             come = [replace(node, meta=replace(node.meta, created=self.now)) for node in made.nodes.values()]
             self.add_nodes(come, made.slices.values())
+
+    def disrupt(self, name: str) -> None:
+        """Have Karpenter begin to take a node away."""
+        node = self._rest.nodes[NodeName(name)]
+        going = replace(node, taints=(*node.taints, Taint(key="karpenter.sh/disrupted", value="", effect="NoSchedule")))
+        self._rest = replace(self._rest, nodes={**self._rest.nodes, node.name: going})
 
     def bound(self) -> dict[str, str]:
         """Return the node of each pod that has one, by name."""

@@ -248,6 +248,73 @@ async def test_a_node_that_came_for_a_gang_is_no_other_gangs_until_all_of_its_po
     assert "small-0" not in play.world.bound()
 
 
+async def test_a_node_that_came_counts_once_though_pods_still_wait_for_others() -> None:
+    play = Asking(asks().shape("x8", gpus=8, most=4), a=JOB)
+    await play.forget_changes()
+    play.world.add("n1")
+    play.world.add("n2", gpus=7)
+    await play.forget_changes(2)
+    assert len(play.world.bound()) == 1
+
+    play.world.submit("b", queue="q", pods=2, gpus=8)
+    await play.forget_changes(2)
+
+    assert {"b-0", "b-1"} <= play.world.towards().keys()
+
+
+SAME = {"type": "x8"}
+
+
+async def test_no_more_nodes_are_asked_for_than_each_of_two_shapes_allows_whose_nodes_are_the_same() -> None:
+    builder = asks().shape("x8", gpus=8, most=2).shape("y8", gpus=8, most=2, matches=SAME)
+    play = Asking(builder, a={"pods": 1, "gpus": 8}, b={"pods": 1, "gpus": 8}, c={"pods": 1, "gpus": 8})
+
+    result = await play.forget_changes(2)
+
+    assert play.world.towards().keys() == {"a-0", "b-0"}
+    assert reason(result, "c") == "NoFeasiblePlacement"
+
+
+async def test_one_gang_is_asked_for_no_more_nodes_than_each_of_two_shapes_allows_whose_nodes_are_the_same() -> None:
+    builder = asks().shape("x8", gpus=8, most=1).shape("y8", gpus=8, most=1, matches=SAME)
+    play = Asking(builder, a=JOB, b={"pods": 1, "gpus": 8})
+
+    result = await play.forget_changes(2)
+
+    assert play.world.towards().keys() == {"b-0"}
+    assert reason(result, "a") == "NoFeasiblePlacement"
+
+
+async def test_two_gangs_that_ask_by_two_shapes_count_on_two_nodes_though_each_node_is_of_both() -> None:
+    wide = {"type": "x8", "zone": "1"}
+    builder = asks().queue("other", gpus=100).shape("x8", gpus=8, most=2, price="2")
+    builder.shape("y8", gpus=8, most=1, price="1", matches=wide)
+    play = Asking(builder, a={"pods": 1, "gpus": 8}, b={"pods": 1, "gpus": 8})
+    await play.forget_changes()
+    assert play.world.towards() == {"a-0": wide, "b-0": {"type": "x8"}}
+
+    for name in ("n1", "n2"):
+        play.world.add(name, gpus=7, labels=wide)
+    play.world.submit("small", queue="other", pods=1, gpus=1)
+    await play.forget_changes(3)
+
+    assert play.world.bound() == {}
+
+
+async def test_a_node_that_came_and_is_being_taken_away_is_not_the_one_that_was_asked_for() -> None:
+    play = Asking(asks().queue("other", gpus=100).shape("x8", gpus=8), a={"pods": 1, "gpus": 8})
+    await play.forget_changes()
+    play.world.add("n1", gpus=7)
+    play.world.disrupt("n1")
+    await play.forget_changes()
+
+    play.world.add("n2", gpus=7)
+    play.world.submit("small", queue="other", pods=1, gpus=1)
+    await play.forget_changes(2)
+
+    assert play.world.bound() == {}
+
+
 async def test_nodes_beyond_those_that_were_asked_for_are_anybodys() -> None:
     play = Asking(asks().shape("x8", gpus=8), a={"pods": 1, "gpus": 8})
     await play.forget_changes()
