@@ -4,23 +4,21 @@ The books say which requests there have to be, so a leader that dies at any writ
 missing and deletes what is left over.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from admission.api.capacity.provisioning_requests import Answer, ProvisioningRequest
 from admission.api.kubernetes.pods import Pod
-from admission.api.muster.ledger_entries import Placement
-from admission.api.values import names
 from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import Hold
 from admission.cycle.bulk_writes import BulkWriter
-from admission.cycle.state.in_flight import RequestState
+from admission.cycle.state.in_flight import InFlight, RequestState
 from admission.cycle.state.inputs import CycleInputs
 from admission.cycle.state.ledger_mirror import LedgerMirror
-from admission.errors import FixError, GoneError, RetryError
+from admission.errors import ConflictError, FixError, GoneError, RetryError
 from admission.ports import CapacityRequests
-from admission.scheduling.capacity import capacity_requests
-from admission.scheduling.capacity.capacity_requests import CapacityRequest
+from admission.scheduling.capacity import capacity_requests, node_needs
+from admission.scheduling.capacity.capacity_requests import Asked, CapacityRequest
 from admission.workloads.gangs import Group
 
 
@@ -32,18 +30,20 @@ class RequestKeeper:
     mirror: LedgerMirror
     writer: BulkWriter
     state: RequestState
+    in_flight: InFlight
 
     async def ask(self, inputs: CycleInputs, groups: Iterable[Group]) -> None:
-        """Make the requests that are missing; failed ones are tried again. groups: with a place, all gates closed."""
+        """Make the requests that are missing, of pods whose gates are all closed; failed ones are tried again."""
         missing: list[CapacityRequest] = []
         for group in groups:
-            key = self._key(inputs, group)
-            if key is None or key in inputs.snapshot.provisioning_requests or key in self.state.made:
-                continue
-            provisioning = inputs.snapshot.queues[group.queue].provisioning
-            request = capacity_requests.build(group, key, provisioning, inputs.snapshot.shapes)
-            if request.pod_sets:
-                missing.append(request)
+            for one in self._asked(inputs, group):
+                is_there = one.key in inputs.snapshot.provisioning_requests or one.key in self.state.made
+                if is_there or self._is_open(group, one):
+                    continue
+                provisioning = inputs.snapshot.queues[group.queue].provisioning
+                request = capacity_requests.build(group, one, provisioning, inputs.snapshot.shapes)
+                if request.pod_sets:
+                    missing.append(request)
 
         async def create(request: CapacityRequest) -> None:
             try:
@@ -59,7 +59,7 @@ class RequestKeeper:
         seen, placements = inputs.snapshot.provisioning_requests, self.mirror.book.placements.values()
         if not (seen or self.state.has_any or self.state.is_cleanup_due):
             return
-        needed = {key for one in placements if (key := capacity_requests.key_of(one)) is not None}
+        needed = {one.key for each in placements for one in capacity_requests.asked(each, inputs.snapshot)}
         self.state.forget(seen, needed)
         if self.state.is_cleanup_due:
             await self._delete_unused({*seen, *needed})
@@ -83,64 +83,80 @@ class RequestKeeper:
             pass  # the writer logs it
         self.state.note_swept()
 
-    def answer(self, inputs: CycleInputs, group: Group, *, is_open: bool) -> Hold | FixError | None:
-        """Return why a gang waits for its request, or has to ask again; None if its gates may open."""
-        key = self._key(inputs, group)
-        if key is None:
-            return None
-        request = inputs.snapshot.provisioning_requests.get(key)
-        if request is None and is_open:
-            return None  # somebody has deleted it after its capacity was there
-        if request is None:
-            failure = capacity_requests.unserved(inputs.snapshot)
-        else:
-            failure = capacity_requests.failure(request, is_open=is_open, runs=_runs(group))
-        if failure:
-            return FixError(failure)
-        return capacity_requests.hold(group, key, request, self.state.trouble(key))
+    def answers(self, inputs: CycleInputs, group: Group) -> Iterator[tuple[Asked, Hold | ConflictError | FixError]]:
+        """Yield why pods wait for their request, or have to ask again; nothing for those whose gates may open."""
+        queue = inputs.snapshot.queues.get(group.queue)
+        if queue is not None and not node_needs.asks_for_nodes(queue):
+            nobody = ConflictError(f"queue {queue.name} asks for no nodes any more (spec.provisioning.mode None)")
+            asked = capacity_requests.asked(group.placement, inputs.snapshot) if group.placement is not None else ()
+            yield from ((one, nobody) for one in asked if not self._is_open(group, one))
+            return
+        for one in self._asked(inputs, group):
+            request = inputs.snapshot.provisioning_requests.get(one.key)
+            is_open = self._is_open(group, one)
+            if request is None and is_open:
+                continue  # somebody has deleted it after its capacity was there
+            if request is None:
+                failure = capacity_requests.unserved(inputs.snapshot)
+            else:
+                failure = capacity_requests.failure(request, is_open=is_open, runs=_runs(group, one))
+            if failure:
+                yield one, FixError(failure)
+                continue
+            waits = group.placement and capacity_requests.hold(
+                group.placement, one, request, self.state.trouble(one.key)
+            )
+            if waits:
+                yield one, waits
 
     def annotations(self, inputs: CycleInputs, groups: Sequence[Group]) -> Mapping[Uid, Mapping[str, str]]:
         """Return the annotations of the pods that consume requests, by pod: those that are let in towards a shape."""
         found: dict[Uid, Mapping[str, str]] = {}
         for group in groups:
-            key = self._key(inputs, group)
-            request = inputs.snapshot.provisioning_requests.get(key) if key is not None else None
-            if request is not None and group.placement is not None:
-                seats = group.placement.seats.items()
-                consuming = (uid for uid, seat in seats if names.shape_of(seat.node) is not None)
-                found.update(dict.fromkeys(consuming, capacity_requests.annotations(request)))
+            for one in self._asked(inputs, group):
+                request = inputs.snapshot.provisioning_requests.get(one.key)
+                if request is not None:
+                    found.update(dict.fromkeys(one.pods, capacity_requests.annotations(request)))
         return found
 
-    def _key(self, inputs: CycleInputs, group: Group) -> str | None:
-        """Return the key of the request that a gang has to have; None if it needs none."""
+    def _asked(self, inputs: CycleInputs, group: Group) -> tuple[Asked, ...]:
+        """Return what a gang has to have requests for."""
         if group.placement is None or not capacity_requests.asks_by_request(inputs.snapshot.queues.get(group.queue)):
-            return None
-        return capacity_requests.key_in_use(group.placement, inputs.snapshot)
+            return ()
+        return capacity_requests.asked(group.placement, inputs.snapshot)
+
+    def _is_open(self, group: Group, one: Asked) -> bool:
+        """Return whether a gate of these pods is open, also if the view does not show it yet."""
+        opened = self.in_flight.opened
+        return any(pod.meta.uid in one.members and (not pod.gated or pod.meta.uid in opened) for pod in group.pods)
 
 
-def revoked(inputs: CycleInputs) -> Mapping[GangUid, str]:
-    """Return why gangs have to be taken back that were let in: by what their requests say now."""
+Joining = Mapping[GangUid, Sequence[tuple[Sequence[Pod], str]]]
+"""Pods that have to be taken back of gangs that go on without them, and why."""
+
+
+def revoked(inputs: CycleInputs) -> tuple[Mapping[GangUid, str], Joining]:
+    """Return why gangs have to be taken back that were let in, by what their requests say now; and which pods alone."""
     seen = inputs.snapshot.provisioning_requests
     ending = {Answer.FAILED, Answer.CAPACITY_REVOKED}
     if not any(request.is_ours and ending & request.answers.keys() for request in seen.values()):
-        return {}
+        return {}, {}
     found: dict[GangUid, str] = {}
+    joining: dict[GangUid, list[tuple[Sequence[Pod], str]]] = {}
     for group in inputs.groups:
-        placement = group.placement
-        key = capacity_requests.key_in_use(placement, inputs.snapshot) if placement is not None else None
-        request = seen.get(key) if key is not None else None
-        # A gang all of whose gates are closed is requeued where they would be opened, and keeps its pods.
-        if placement is None or request is None or not any(_is_open(pod, placement) for pod in group.pods):
-            continue
-        why = capacity_requests.failure(request, is_open=True, runs=_runs(group))
-        if why:
-            found[group.uid] = why
-    return found
+        for one in capacity_requests.asked(group.placement, inputs.snapshot) if group.placement is not None else ():
+            request = seen.get(one.key)
+            # Pods all of whose gates are closed are requeued where they would be opened, and are not deleted.
+            if request is None or not any(pod.meta.uid in one.members and not pod.gated for pod in group.pods):
+                continue
+            why = capacity_requests.failure(request, is_open=True, runs=_runs(group, one))
+            waiting = [pod for pod in group.pods if pod.meta.uid in one.members and pod.phase == "Pending"]
+            if why and not one.is_joining:
+                found[group.uid] = why
+            elif why and waiting:
+                joining.setdefault(group.uid, []).append((waiting, why))
+    return found, joining
 
 
-def _is_open(pod: Pod, placement: Placement) -> bool:
-    return pod.meta.uid in placement.seats and not pod.gated
-
-
-def _runs(group: Group) -> bool:
-    return any(pod.phase == "Running" for pod in group.pods)
+def _runs(group: Group, one: Asked) -> bool:
+    return any(pod.phase == "Running" for pod in group.pods if pod.meta.uid in one.members)

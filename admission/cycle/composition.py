@@ -177,7 +177,11 @@ def _placement(
         suspend_resume=suspend_resume,
         eviction=eviction,
         requests=RequestKeeper(
-            requests=leader.ports.requests, mirror=leader.mirror, writer=eviction.writer, state=leader.requests
+            requests=leader.ports.requests,
+            mirror=leader.mirror,
+            writer=eviction.writer,
+            state=leader.requests,
+            in_flight=leader.in_flight,
         ),
         writer=eviction.writer,
         log=log,

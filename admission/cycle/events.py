@@ -111,9 +111,12 @@ async def device_use(reports: Reports, by_uid: Mapping[GangUid, Group], changed:
             await _emit(reports, group, EventType.WARNING, EventReason.MEMORY_EXCEEDED, message)
 
 
-async def gang_returned(reports: Reports, group: Group, reason: str) -> None:
-    """Emit that a gang could not be placed as planned."""
+async def gang_returned(reports: Reports, group: Group, reason: str, *, of_joining: int = 0) -> None:
+    """Emit that a gang could not be placed as planned. of_joining: how many pods of one that runs on without them."""
     message = f"gang {group.key} cannot be placed as planned and waits again: {reason}"
+    if of_joining:
+        some = "one pod" if of_joining == 1 else f"{of_joining} pods"
+        message = f"{some} of gang {group.key} cannot be placed as planned, the others go on: {reason}"
     await _emit(reports, group, EventType.NORMAL, EventReason.REPLANNED, message)
 
 

@@ -5,15 +5,16 @@ it has just granted the gang or an earlier leader failed before the gang was pla
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from admission.accounting.books import Book
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.devices import RequestDevice
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import Charge
-from admission.api.muster.ledger_entries import Holding, Seat
+from admission.api.muster.ledger_entries import Holding, Placement, Seat
 from admission.api.values import names
 from admission.api.values.names import NodeName, Uid
 from admission.lifecycle.transitions import ObservedAllocations
@@ -73,6 +74,28 @@ def awaits_nodes(group: Group) -> bool:
     """Return whether nodes that were asked for a gang have not all come: a pod for one of them is on no node."""
     to_come = pods_to_come(group)
     return bool(to_come) and not to_come <= {pod.meta.uid for pod in group.pods if pod.node}
+
+
+def nodes_asked_at(seat: Seat, placement: Placement) -> datetime | None:
+    """Return when the node of a place was asked for; None for places on nodes that were there."""
+    if names.shape_of(seat.node) is None:
+        return None
+    return names.joined_at(seat.node) or placement.reserved_at
+
+
+def outstanding(group: Group, is_there: Callable[[Pod], bool]) -> frozenset[Uid]:
+    """Return the pods with a place that are waited for, with all that depend on them; empty if all are there.
+
+    A gang that starts does so whole, so all of its pods depend on those that are not there. Where as many are there as
+    it needs, or where others had started before, these run on without the others.
+    """
+    seats = group.placement.seats if group.placement is not None else {}
+    seated = [pod for pod in group.pods if pod.meta.uid in seats]
+    absent = frozenset(pod.meta.uid for pod in seated if not is_there(pod))
+    runs = len(seated) - len(absent) >= group.still_needed
+    if not absent or runs or all(names.joined_at(seats[uid].node) is not None for uid in absent):
+        return absent
+    return frozenset(seats)
 
 
 def lost_shape(gates: Iterable[tuple[Pod, NodeName]], shapes: Collection[str]) -> str | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from admission.api.kubernetes.meta import EPOCH
+from admission.api.muster.ledger_entries import Placement
 from admission.api.muster.queues import Queue
 from admission.api.values.reasons import Detail, EvictionReason, Hold, HoldReason
 from admission.api.values.references import References
@@ -25,7 +26,8 @@ class Backoff:
     next_try: by the clock. wait: the length of the whole back-off; MAX_WAIT if unknown. since: the ledger's time of the
     last eviction; EPOCH if an earlier leader decided it. failure: why the gang could not be placed; "" if it was only
     late, or if an earlier leader decided. cause: why it was evicted although it could have
-    run on. references: of the failure. refusals: where kube-scheduler did not bind its pods.
+    run on. references: of the failure. refusals: where kube-scheduler did not bind its pods. of_joining: whether the
+    gang runs on, and only pods that join it were taken back.
     """
 
     evictions: int
@@ -36,6 +38,11 @@ class Backoff:
     cause: EvictionReason | None = None
     references: References = ()
     refusals: Refusals = ()
+    of_joining: bool = False
+
+    def is_untried(self, placement: Placement | None) -> bool:
+        """Return whether a gang that runs on has not been given another place since; otherwise it has done its work."""
+        return self.of_joining and placement is not None and placement.reserved_at < self.next_try
 
 
 def next_backoff(

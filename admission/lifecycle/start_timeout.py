@@ -1,14 +1,17 @@
 """The start timeout: gangs that do not run in time, counted from their grant, or that can no longer start whole."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
+from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import Placement, Seat
 from admission.api.muster.queues import Queue
-from admission.api.values import durations
+from admission.api.snapshot import Snapshot
+from admission.api.values import durations, names
 from admission.lifecycle import placement_progress, refusals
 from admission.lifecycle.eviction import Eviction
+from admission.lifecycle.requeue_backoff import MAX_WAIT
 from admission.lifecycle.transitions import ObservedAllocations, is_lost
 from admission.workloads.gangs import Group
 
@@ -38,8 +41,12 @@ def eviction(
     placement = group.placement
     if placement is None or not placement.seats:
         return None
-    seated = [pod for pod in group.pods if pod.meta.uid in placement.seats]
-    admitted = tuple(pod for pod in seated if not pod.gated)
+    every = [pod for pod in group.pods if pod.meta.uid in placement.seats]
+    # Those that join a started gang on nodes that were asked for are taken back alone (`overdue`).
+    seated = [
+        pod for pod in every if pod.phase != "Pending" or names.joined_at(placement.seats[pod.meta.uid].node) is None
+    ]
+    admitted = tuple(pod for pod in every if not pod.gated)
     pending = [pod.meta.name for pod in seated if pod.phase == "Pending"]
     lost = sorted(
         seat.pod for seat in placement.seats.values() if is_lost(seat, observed) or _is_being_deleted(seat, observed)
@@ -64,11 +71,51 @@ def eviction(
     return Eviction(group=group, pods=admitted, reason=begun, timed_out=False) if begun and seated else None
 
 
+def overdue(group: Group, timeout: timedelta, now: datetime, previous_size: int = sys.maxsize) -> tuple[Pod, ...]:
+    """Return the pods whose nodes were asked for and did not come in time, of a gang that runs on without them.
+
+    timeout: from when the nodes were asked for. previous_size: as in `eviction`.
+    """
+    placement = group.placement
+    if placement is None:
+        return ()
+    late: list[Pod] = []
+    for pod in group.pods:
+        seat = placement.seats.get(pod.meta.uid)
+        since = placement_progress.nodes_asked_at(seat, placement) if seat is not None else None
+        if pod.phase == "Pending" and since is not None and now - since >= timeout:
+            late.append(pod)
+    running = sum(pod.phase != "Pending" for pod in group.pods if pod.meta.uid in placement.seats)
+    if late and running >= min(group.still_needed, previous_size):
+        return tuple(late)
+    return tuple(pod for pod in late if names.joined_at(placement.seats[pod.meta.uid].node) is not None)
+
+
+def ends(placement: Placement, queue: Queue, snapshot: Snapshot) -> list[datetime]:
+    """Return when pods of a gang are taken back that do not run by then."""
+    late = {names.joined_at(seat.node): seat for seat in _pending(placement, snapshot)}
+    found = [since + min(queue.provisioning.timeout, MAX_WAIT) for since in late if since is not None]
+    return [*found, placement.reserved_at + min(allowed(queue, placement), MAX_WAIT)] if late else []
+
+
+def _pending(placement: Placement, snapshot: Snapshot) -> Iterator[Seat]:
+    for uid, seat in placement.seats.items():
+        pod = snapshot.pods.get(uid)
+        if pod is not None and pod.phase == "Pending" and pod.meta.deleted is None:
+            yield seat
+
+
 def _missing_nodes(group: Group, timeout: str) -> str:
     """Return that nodes did not come which were asked for; empty if all pods are bound that wait for some."""
     seats = group.placement.seats if group.placement is not None else {}
-    unbound = [seats[pod.meta.uid].node for pod in group.pods if not pod.node and pod.meta.uid in seats]
-    missing = placement_progress.asked_for(unbound)
+    unbound = [pod for pod in group.pods if not pod.node and pod.meta.uid in seats]
+    return missing_nodes(group, unbound, timeout)
+
+
+def missing_nodes(group: Group, pods: Iterable[Pod], timeout: str) -> str:
+    """Return that nodes did not come which were asked for some pods of a gang; empty if none were."""
+    seats = group.placement.seats if group.placement is not None else {}
+    missing = placement_progress.asked_for(seats[pod.meta.uid].node for pod in pods)
     if not missing:
         return ""
     listed = ", ".join(f"{count} of shape {name}" for name, count in sorted(missing.items()))

@@ -17,8 +17,17 @@ from admission.api.values.decoding import Json, Reader
 INDEX = "batch.kubernetes.io/job-completion-index"
 """The label, and annotation, with the number of a pod in its Indexed Job."""
 
+INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
+"""The annotation of a pod with how often its index has failed, of a Job that counts failures by index."""
+
 MAX_PARALLELISM = 100_000
 """Pods of an Indexed Job at a time (`maxParallelismForIndexedJob` of `pkg/apis/batch/validation`)."""
+
+
+DEFAULT_BACKOFF_LIMIT = 6
+
+EVICTED = "DisruptionTarget"
+"""The condition of a pod that was evicted."""
 
 
 def pod_labels(name: str, uid: str) -> dict[str, str]:
@@ -97,6 +106,8 @@ class Job:
     active: the number of its pods that have not ended. failed: the number of its indexes that have failed for good
     (`backoffLimitPerIndex`) and get no more pods. ended: the indexes that have failed or succeeded.
     deadline: the time after its start when Kubernetes ends all of its pods, started or not; None: never.
+    lost: the number of its pods that have failed, deleted ones included. most_lost: after more it fails, or, where
+    `is_by_index`, each index of it; None: evicted pods do not count (`podFailurePolicy`).
     template: the pod template as JSON, to derive its pods offline, or while it is held as a whole; else empty.
     """
 
@@ -111,7 +122,21 @@ class Job:
     failed: int = 0
     ended: tuple[range, ...] = ()
     deadline: timedelta | None = None
+    lost: int = 0
+    most_lost: int | None = DEFAULT_BACKOFF_LIMIT
+    is_by_index: bool = False
     template: Json
+
+    def spare_failures(self, annotations: Mapping[str, str]) -> int | None:
+        """Return how many pods may be evicted without that it fails, even if one more fails; None if any number may.
+
+        annotations: of a pod; one that replaces others of its index says how often these have failed.
+        """
+        if self.most_lost is None:
+            return None
+        text = annotations.get(INDEX_FAILURES, "")
+        lost = (int(text) if text.isdecimal() else 0) if self.is_by_index else self.lost
+        return max(self.most_lost - lost - 1, 0)
 
     @property
     def initial_pods(self) -> int:
@@ -169,10 +194,24 @@ def decode(obj: Json) -> Job:
         failed=sum(map(len, failed)),
         ended=(*failed, *_indexes(status.text("completedIndexes"))),
         deadline=active_deadline.read(spec),
+        lost=status.integer("failed"),
+        most_lost=_most_lost(spec),
+        is_by_index="backoffLimitPerIndex" in spec,
         template=spec.object("template"),
     )
     reader.finish("Job", result.meta.key)
     return result
+
+
+def _most_lost(spec: Reader) -> int | None:
+    """Return how many pods may fail; None if evicted ones do not count, by the first rule that is about these."""
+    for rule in spec.child("podFailurePolicy").children("rules"):
+        kinds = {one.text("type") for one in rule.children("onPodConditions") if one.text("status", "True") == "True"}
+        if EVICTED in kinds:
+            return None if rule.text("action") == "Ignore" else 0
+    if "backoffLimitPerIndex" in spec:
+        return spec.integer("backoffLimitPerIndex")
+    return spec.integer("backoffLimit", DEFAULT_BACKOFF_LIMIT)
 
 
 _INTERVAL = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")

@@ -1,5 +1,6 @@
 """The names that users and other programs see: labels, annotations, the scheduling gate, the API group."""
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NewType
 
@@ -166,17 +167,25 @@ def pod_of_resources_claim(claim: Uid) -> Uid | None:
     return Uid(claim.removesuffix(_RESOURCES)) if claim.endswith(_RESOURCES) else None
 
 
-def node_to_come(shape: str, number: int) -> NodeName:
+def node_to_come(shape: str, number: int, joined_at: datetime | None = None) -> NodeName:
     """Return what stands for a node that was asked for, until it comes and after: its NodeShape, and its number there.
 
-    It has slashes, so it differs from the name of any node.
+    joined_at: when it was asked for, of pods that join a gang of which others had started before. It has slashes, so it
+    differs from the name of any node.
     """
-    return NodeName(f"{_TO_COME}{shape}/{number}")
+    at = "" if joined_at is None else f"/{joined_at.astimezone(UTC).isoformat(timespec='microseconds')}"
+    return NodeName(f"{_TO_COME}{shape}/{number}{at}")
 
 
 def shape_of(node: NodeName) -> str | None:
     """Return the NodeShape of a name from `node_to_come`; None for other names."""
-    return node.removeprefix(_TO_COME).rpartition("/")[0] if node.startswith(_TO_COME) else None
+    return node.removeprefix(_TO_COME).partition("/")[0] if node.startswith(_TO_COME) else None
+
+
+def joined_at(node: NodeName) -> datetime | None:
+    """Return when a node was asked for, of pods that join a started gang; None for those of its start, and others."""
+    at = node.split("/")[3:] if node.startswith(_TO_COME) else []
+    return datetime.fromisoformat(at[0]) if at else None
 
 
 UNKNOWN_LABEL = "not-known-yet."

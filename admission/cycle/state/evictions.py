@@ -272,15 +272,35 @@ class EvictionState:
         return self._evicted[gang]
 
     def note_requeue(
-        self, inputs: CycleInputs, group: Group, reason: str, references: References = (), *, most: int
+        self,
+        inputs: CycleInputs,
+        group: Group,
+        reason: str,
+        references: References = (),
+        *,
+        most: int,
+        of_joining: bool = False,
     ) -> bool:
-        """Count a failed placement of a gang. Return whether it backs off, as after more than `most`."""
+        """Count a failed placement of a gang. Return whether it backs off, as after more than `most`.
+
+        of_joining: whether it runs on, and only pods that join it could not be placed.
+        """
         times = self._requeues[group.uid] = self._requeues.get(group.uid, 0) + 1
         queue = inputs.snapshot.queues.get(group.queue)
         if times <= most or queue is None:
             return False
         self._back_off(inputs, group, queue, reason, references)
+        self._backoffs[group.uid] = replace(self._backoffs[group.uid], of_joining=of_joining)
         return True
+
+    def note_overdue(self, inputs: CycleInputs, group: Group, reason: str, since: datetime) -> bool:
+        """Record that pods that join a gang did not run in time. since: when their nodes were asked for.
+
+        Return whether it is new: an earlier cycle may have begun to take them back.
+        """
+        backoff = self._backoffs.get(group.uid)
+        is_known = backoff is not None and backoff.of_joining and backoff.since >= since
+        return not is_known and self.note_requeue(inputs, group, reason, most=0, of_joining=True)
 
     def _back_off(
         self,
@@ -386,7 +406,7 @@ class EvictionState:
             self._restore_eviction(inputs, group)
             started = len(group.pods) - len(group.waiting)
             if started and sum(pod.phase == "Running" for pod in group.pods) == started:
-                self._forget_running(group)
+                self._follow_running(inputs, group)
             elif group.uid not in self._backoffs and group.identity.position_key in self._workload_backoffs:
                 self._backoffs[group.uid] = self._workload_backoffs[group.identity.position_key]
             elif group.uid not in self._backoffs and self._has_written_backoff(group) and group.record is not None:
@@ -400,6 +420,16 @@ class EvictionState:
             return False
         is_seen = answered is None or (record.answered is not None and record.answered.id == answered.id)
         return is_seen or (answered is not None and answered.action is not Action.REQUEUE)
+
+    def _follow_running(self, inputs: CycleInputs, group: Group) -> None:
+        """Forget what a gang that runs needs no more: all, but for the back-off of pods that are still to join it."""
+        backoff = self._backoffs.get(group.uid)
+        if backoff is None and self._has_written_backoff(group) and group.record is not None:
+            backoff = replace(self._written_backoff(inputs, group, group.record), of_joining=True)
+        if backoff is not None and group.waiting and backoff.is_untried(group.placement):
+            self._backoffs[group.uid] = backoff
+        else:
+            self._forget_running(group)
 
     def _forget_running(self, group: Group) -> None:
         self._backoffs.pop(group.uid, None)

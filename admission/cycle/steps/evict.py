@@ -8,7 +8,7 @@ before anything is deleted, so that the next leader continues it.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -18,7 +18,7 @@ from admission.api.kubernetes.meta import Owner
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gang_requests import Action, GangRequest
 from admission.api.muster.ledger_entries import Placement
-from admission.api.values import names, references as references_
+from admission.api.values import durations, names, references as references_
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.api.values.references import EVERYWHERE, References
 from admission.cycle import capacity_requests, events
@@ -30,7 +30,7 @@ from admission.cycle.state.ledger_mirror import LedgerMirror
 from admission.cycle.state.result import CycleLog
 from admission.cycle.steps.deallocate import Deallocation
 from admission.errors import FixError, GoneError, RetryError
-from admission.lifecycle import gang_requests, limits, start_timeout, transitions
+from admission.lifecycle import gang_requests, limits, placement_progress, start_timeout, transitions
 from admission.lifecycle.eviction import Eviction
 from admission.ports import Pods, Reports, Workloads
 from admission.scheduling.checks import faults
@@ -69,18 +69,21 @@ class GangEviction:
         limiting = limits.limited_queues(inputs.tree)
         self.evictions.note_sizes(inputs.granted, self.mirror.book.placements)
         requested = await self._answer(inputs)
-        revoked = capacity_requests.revoked(inputs)
+        revoked, revoked_joining = capacity_requests.revoked(inputs)
         unfinished = self.evictions.unfinished | requested.keys() | revoked.keys()
         for group in inputs.groups if limiting or unfinished else inputs.granted:
             if group.placement is None or not _may_be_due(group, group.placement, limiting, unfinished):
                 continue
             find = partial(self._due, inputs, group, limiting, requested.get(group.uid), revoked.get(group.uid, ""))
             eviction = faults.guard(During.FOLLOWING, group.key, find, self.log.defects)
-            if eviction is None:
-                self.evictions.clear_partial(group.uid)
+            if eviction is not None:
+                concerned.add(group.uid)
+                await self.evict_gang(inputs, eviction)
                 continue
-            concerned.add(group.uid)
-            await self.evict_gang(inputs, eviction)
+            self.evictions.clear_partial(group.uid)
+            for pods, reason in self._overdue(inputs, group) or revoked_joining.get(group.uid, ()):
+                concerned.add(group.uid)
+                await self.take_back(inputs, group, pods, reason)
         return replace(inputs, taken_back=frozenset(concerned))
 
     async def evict_gang(self, inputs: CycleInputs, eviction: Eviction) -> None:
@@ -110,22 +113,57 @@ class GangEviction:
         references: References = (),
         *,
         back_off: bool = False,
+        joining: Collection[Uid] | None = None,
     ) -> None:
         """Release the slots of a gang's gated pods, and the devices that only they wait for. No pod is deleted.
 
         references: of the reason. back_off: whether the gang backs off before it is tried again, as it does anyway
-        after a few requeues. After a failure everything stays as it is, for the next cycle.
+        after a few requeues. joining: only these pods, of a gang that runs on without them. After a failure everything
+        stays as it is, for the next cycle.
         """
-        placement = self.mirror.book.placements.get(group.uid)
         gated = [pod for pod in group.granted_pods if pod.meta.uid not in self.in_flight.opened]
-        if placement is None or not gated:
+        if joining is not None:
+            gated = [pod for pod in gated if pod.meta.uid in joining]
+        if not gated:
             return
         most = 0 if back_off else IMMEDIATE_REQUEUES
-        if self.evictions.note_requeue(inputs, group, reason, references, most=most):
+        if self.evictions.note_requeue(inputs, group, reason, references, most=most, of_joining=joining is not None):
             await self._write_record(inputs, group)
-        if not await self._keep_gates_closed(gated):
+        if await self._keep_gates_closed(gated):
+            await self._give_back(inputs, group, gated, reason, references)
+
+    async def take_back(self, inputs: CycleInputs, group: Group, pods: Sequence[Pod], reason: str) -> None:
+        """Take back pods of a gang that runs on without them: evict those that were let in, and release their slots.
+
+        After a failure the next cycle continues.
+        """
+        placement = group.placement
+        if placement is None or not pods:
             return
-        removed = {pod.meta.uid for pod in gated}
+        asked = (placement_progress.nodes_asked_at(placement.seats[pod.meta.uid], placement) for pod in pods)
+        since = max((at for at in asked if at is not None), default=placement.reserved_at)
+        if self.evictions.note_overdue(inputs, group, reason, since):
+            await self._write_record(inputs, group)
+        gated = [pod for pod in pods if pod.gated and pod.meta.uid not in self.in_flight.opened]
+        admitted = [pod for pod in pods if pod not in gated]
+
+        async def evict(pod: Pod) -> None:
+            await self.pods.evict(pod, reason)
+            self.in_flight.assume_leaving([pod])
+
+        if not await self.mirror.holds_epoch() or not await self._keep_gates_closed(gated):
+            return
+        if not await self.writer.each_pod(admitted, evict):
+            await self._give_back(inputs, group, pods, reason)
+
+    async def _give_back(
+        self, inputs: CycleInputs, group: Group, pods: Iterable[Pod], reason: str, references: References = ()
+    ) -> None:
+        """Release the slots of some pods, and the devices that only they wait for."""
+        placement = self.mirror.book.placements.get(group.uid)
+        if placement is None:
+            return
+        removed = {pod.meta.uid for pod in pods}
         left = replace(placement, seats={uid: seat for uid, seat in placement.seats.items() if uid not in removed})
         keep = transitions.claims_in_use([left, *self._others(group)], inputs.observed)
         if not await self.deallocation.withdraw(inputs, placement, keep=keep):
@@ -139,7 +177,7 @@ class GangEviction:
             entry = books.evict(placement, keep=keep, at=at, actor=actor, reason=in_full)
         await self.mirror.record([entry])
         own = references_.words(reason, references, {group.identity.namespace})
-        await events.gang_returned(self.reports, group, own)
+        await events.gang_returned(self.reports, group, own, of_joining=len(removed) if left.seats else 0)
 
     async def resume_jobs(self, inputs: CycleInputs) -> None:
         """Resume Jobs that were suspended to take their pods back, once these pods are gone."""
@@ -196,6 +234,13 @@ class GangEviction:
         if found is None and placement is not None and placement.queue in limiting:
             return limits.due_eviction(group, inputs.tree, inputs.now, inputs.idle.get(group.uid))
         return found
+
+    def _overdue(self, inputs: CycleInputs, group: Group) -> list[tuple[Sequence[Pod], str]]:
+        """Return the pods whose nodes did not come in time, of a gang that runs on without them, and why they go."""
+        queue = inputs.snapshot.queues.get(group.queue)
+        timeout = queue.provisioning.timeout if queue is not None else START_TIMEOUT
+        pods = start_timeout.overdue(group, timeout, inputs.now, self.evictions.size(group.uid))
+        return [(pods, start_timeout.missing_nodes(group, pods, durations.render(timeout)))] if pods else []
 
     def _others(self, group: Group) -> list[Placement]:
         return [other for uid, other in self.mirror.book.placements.items() if uid != group.uid]

@@ -69,6 +69,12 @@ class _Work:
     missing: Sequence[Missing] = ()
     hold: Hold | None = None
     errors: list[Exception] = field(default_factory=list)
+    closed: set[Uid] = field(default_factory=set)
+    """Pods that join it and whose gates stay closed, though the gang goes on."""
+    waits: Hold | None = None
+    """Why those wait of them that have their nodes still to come."""
+    refused: list[tuple[frozenset[Uid], Exception]] = field(default_factory=list)
+    """Those of them that are given no nodes."""
 
     @property
     def group(self) -> Group:
@@ -135,7 +141,7 @@ class GangPlacement:
         expected_pods = {start.group.uid: start.group for start in starts if suspend_resume.is_expected(start.group)}
         holds = await self.suspend_resume.resume(inputs, [*expected_pods.values()]) if expected_pods else {}
         existing = [start for start in starts if start.group.uid not in expected_pods]
-        await self.requests.ask(inputs, [one.group for one in existing if one.gates and not self._opened(one.group)])
+        await self.requests.ask(inputs, [one.group for one in existing if one.gates])
         works = [self._guarded_work(inputs, start) for start in existing]
         for work in works:
             self.traces.begin(work.group)
@@ -146,10 +152,12 @@ class GangPlacement:
             await self._resolve(inputs, work)
         ready = [work for work in works if work.hold is None]
         annotations = self.requests.annotations(inputs, [work.group for work in ready])
-        gates = [work.start.gates for work in ready]
+        gates = [[gate for gate in work.start.gates if gate[0].meta.uid not in work.closed] for work in ready]
         await self.writer.open_gates(gates, inputs.snapshot.storage, inputs.snapshot.shapes, annotations)
         holds |= {work.group.uid: work.hold for work in works if work.hold is not None}
-        self.log.placement_holds.update(holds)
+        self.log.placement_holds.update(
+            {work.group.uid: work.waits for work in ready if work.waits is not None} | holds
+        )
         return holds
 
     def _is_unfinished(self, inputs: CycleInputs, start: Start) -> bool:
@@ -172,18 +180,31 @@ class GangPlacement:
         lost = placement_progress.lost_shape(start.gates, inputs.snapshot.shapes)
         if lost is not None:
             work.errors.append(ConflictError(f"NodeShape {lost}, of which nodes were asked for, is gone"))
-        answer = self.requests.answer(inputs, group, is_open=bool(self._opened(group))) if start.gates else None
-        if isinstance(answer, FixError):
-            work.errors.append(answer)
+        waits = self._await_nodes(inputs, work) if start.gates else None
         chosen = self._chosen(inputs, group)
         if isinstance(chosen, Hold):
             work.hold = chosen if missing else None
         else:
             self.in_flight.choose(group.uid, chosen)
             self._apply_mode(inputs, work, missing, chosen.mode)
-        if isinstance(answer, Hold) and work.hold is None:
-            work.hold = answer
+        work.hold = work.hold or waits
         return work
+
+    def _await_nodes(self, inputs: CycleInputs, work: _Work) -> Hold | None:
+        """Return why a gang waits for the nodes that it was asked for; note what pods wait for that only join it."""
+        hold: Hold | None = None
+        for one, answer in self.requests.answers(inputs, work.group):
+            if one.is_joining:
+                work.closed |= one.members
+                if isinstance(answer, Hold):
+                    work.waits = answer
+                else:
+                    work.refused.append((one.members, answer))
+            elif isinstance(answer, Hold):
+                hold = answer
+            else:
+                work.errors.append(answer)
+        return hold
 
     def _chosen(self, inputs: CycleInputs, group: Group) -> Chosen | Hold:
         """Return the mode in which a gang's claims are allocated, by the current protection of its devices."""
@@ -324,6 +345,9 @@ class GangPlacement:
         cannot_fit = work.hold is not None and work.hold.reason is HoldReason.NO_FEASIBLE_PLACEMENT
         if work.hold is not None and cannot_fit and not self._opened(group):
             await self.eviction.requeue(inputs, group, work.hold.message, work.hold.references)
+        for pods, refusal in work.refused:
+            is_refused = isinstance(refusal, FixError)
+            await self.eviction.requeue(inputs, group, str(refusal), back_off=is_refused, joining=pods)
         if not work.errors:
             return
         error = next((one for one in work.errors if _is_final(one)), work.errors[0])

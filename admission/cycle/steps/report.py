@@ -9,9 +9,7 @@ from typing import TypeVar
 from admission.accounting.memory_use import MemoryUse
 from admission.api.device_use.memory import MemoryExceeded
 from admission.api.muster.gangs import GangReport
-from admission.api.muster.ledger_entries import Placement
 from admission.api.muster.status_reports import ConditionReport, QueueReport
-from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, QueueName
 from admission.cycle import events
 from admission.cycle.executor import BackgroundExecutor
@@ -26,7 +24,7 @@ from admission.cycle.state.scheduling_cache import SchedulingCache
 from admission.cycle.state.status import OutcomeLog, StatusState
 from admission.cycle.state.term import CycleSettings, Term
 from admission.errors import FixError, GoneError, RetryError
-from admission.lifecycle import ledger_clock, limits, requeue_backoff, start_timeout
+from admission.lifecycle import ledger_clock, limits, start_timeout
 from admission.ports import Reports, Templates
 from admission.review.caches import ReviewCaches
 from admission.scheduling.backfill.policy import Backfill
@@ -218,10 +216,8 @@ class CycleReport:
             ends.append(self.backfill.next)
         for placement in (group.placement for group in inputs.granted):
             queue = inputs.snapshot.queues.get(QueueName(placement.queue)) if placement is not None else None
-            if placement is not None and queue is not None and _is_starting(placement, inputs.snapshot):
-                ends.append(
-                    placement.reserved_at + min(start_timeout.allowed(queue, placement), requeue_backoff.MAX_WAIT)
-                )
+            if placement is not None and queue is not None:
+                ends += start_timeout.ends(placement, queue, inputs.snapshot)
         ends += [one.until for one in self.evictions.returning.usage(inputs.snapshot.queues)]
         ends += limits.runtime_deadlines(self.mirror.book.placements.values(), inputs.tree)
         return min((*soon, *(end for end in ends if end > inputs.now)), default=None)
@@ -238,8 +234,3 @@ async def _each(write: Callable[[T], Awaitable[None]], reports: Iterable[T]) -> 
         except (RetryError, FixError):
             failed.append(report)
     return failed
-
-
-def _is_starting(placement: Placement, snapshot: Snapshot) -> bool:
-    pods = (snapshot.pods.get(uid) for uid in placement.seats)
-    return any(pod is not None and pod.phase == "Pending" and pod.meta.deleted is None for pod in pods)

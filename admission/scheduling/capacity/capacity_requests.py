@@ -2,13 +2,14 @@
 
 A request is that of one reservation: its name follows from the gang and the time when it was charged. So every leader
 knows from the books which request a gang has, and a gang that is tried again asks with another one. Once pods are let
-in, their annotations say it: later reservations of the gang, for pods that join it, change nothing.
+in, their annotations say it: later reservations of the gang change nothing. Pods that join a gang that has started have
+a request of their own, by the time that their places on nodes to come have.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime
 
 from admission.api.capacity.node_provision import Provisioning, ProvisioningMode
 from admission.api.capacity.node_shapes import NodeShape
@@ -19,7 +20,7 @@ from admission.api.muster.ledger_entries import Placement
 from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
-from admission.api.values.names import NodeName
+from admission.api.values.names import NodeName, Uid
 from admission.api.values.reasons import Detail, Hold, HoldReason
 from admission.lifecycle import placement_progress
 from admission.workloads.gangs import Group
@@ -62,26 +63,47 @@ def asks_by_request(queue: Queue | None) -> bool:
     return queue is not None and queue.provisioning.mode is ProvisioningMode.REQUEST
 
 
-def key_of(placement: Placement) -> str | None:
-    """Return `namespace/name` of the request of a reservation; None if no nodes were asked for it."""
-    if not placement_progress.asked_for(seat.node for seat in placement.seats.values()):
-        return None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is asked for at a time: for the start of a gang, or for pods that join it when it has started.
+
+    key: `namespace/name` of the request that pods consume, or else that there has to be. pods: those that wait for its
+    nodes. members: those that are let in together with them, themselves included.
+    """
+
+    key: str
+    pods: frozenset[Uid]
+    members: frozenset[Uid]
+    is_joining: bool
+
+
+def asked(placement: Placement, snapshot: Snapshot) -> tuple[Asked, ...]:
+    """Return what is asked for a gang; nothing if no nodes are."""
+    members: dict[datetime | None, set[Uid]] = {}
+    for uid, seat in placement.seats.items():
+        members.setdefault(names.joined_at(seat.node), set()).add(uid)
+    found: list[Asked] = []
+    for at, uids in members.items():
+        pods = frozenset(uid for uid in uids if names.shape_of(placement.seats[uid].node) is not None)
+        if pods:
+            key = _consumed(placement, pods, snapshot) or _key(placement, at)
+            found.append(Asked(key=key, pods=pods, members=frozenset(uids), is_joining=at is not None))
+    return tuple(found)
+
+
+def _key(placement: Placement, joined_at: datetime | None) -> str:
     namespace, _, gang = placement.gang.partition("/")
-    at = placement.reserved_at.astimezone(UTC).isoformat(timespec="microseconds")
-    digest = hashlib.sha256(f"{placement.gang_uid}/{at}".encode()).hexdigest()[:10]
+    at = (joined_at or placement.reserved_at).astimezone(UTC).isoformat(timespec="microseconds")
+    of = f"{placement.gang_uid}/{at}" if joined_at is None else f"{placement.gang_uid}/joins/{at}"
+    digest = hashlib.sha256(of.encode()).hexdigest()[:10]
     return f"{namespace}/{gang[:LONGEST_GANG].rstrip('-.')}-{digest}"
 
 
-def key_in_use(placement: Placement, snapshot: Snapshot) -> str | None:
-    """Return the key of the request that pods of a reservation consume, or else that it has to have."""
-    return _consumed(placement, snapshot) or key_of(placement)
-
-
-def build(group: Group, key: str, provisioning: Provisioning, shapes: Mapping[str, NodeShape]) -> CapacityRequest:
-    """Return the request of a gang with a place. key: from `key_of`."""
-    namespace, _, name = key.partition("/")
+def build(group: Group, one: Asked, provisioning: Provisioning, shapes: Mapping[str, NodeShape]) -> CapacityRequest:
+    """Return the request of a gang with a place. one: of `asked`."""
+    namespace, _, name = one.key.partition("/")
     seats = group.placement.seats if group.placement is not None else {}
-    pods = [(pod, seats[pod.meta.uid].node) for pod in group.pods if pod.meta.uid in seats and not pod.node]
+    pods = [(pod, seats[pod.meta.uid].node) for pod in group.pods if pod.meta.uid in one.members and not pod.node]
     return CapacityRequest(
         name=name,
         namespace=namespace,
@@ -133,12 +155,12 @@ def failure(request: ProvisioningRequest, *, is_open: bool, runs: bool) -> str:
     return ""
 
 
-def hold(group: Group, key: str, request: ProvisioningRequest | None, trouble: str) -> Hold | None:
-    """Return why a gang waits behind its gates; None once its capacity is there. trouble: of making the request."""
+def hold(placement: Placement, one: Asked, request: ProvisioningRequest | None, trouble: str) -> Hold | None:
+    """Return why pods wait behind their gates; None once their capacity is there. trouble: of making the request."""
     if request is not None and Answer.PROVISIONED in request.answers:
         return None
-    asked = placement_progress.nodes_to_come(group)
-    listed = ", ".join(f"{count} of shape {name}" for name, count in sorted(asked.items()))
+    key, nodes = one.key, placement_progress.asked_for(placement.seats[uid].node for uid in one.pods)
+    listed = ", ".join(f"{count} of shape {name}" for name, count in sorted(nodes.items()))
     if request is None:
         state = f"could not be made yet: {trouble}" if trouble else "is being made"
     elif Answer.ACCEPTED in request.answers:
@@ -146,7 +168,7 @@ def hold(group: Group, key: str, request: ProvisioningRequest | None, trouble: s
     else:
         state = f"is not answered yet{f' ({request.progress})' if request.progress else ''}"
     message = f"nodes were asked for ({listed}): {KIND} {key} {state}; its quota is reserved"
-    details: dict[str, Detail] = {"nodes": sum(asked.values()), "provisioningRequest": key.partition("/")[2]}
+    details: dict[str, Detail] = {"nodes": sum(nodes.values()), "provisioningRequest": key.partition("/")[2]}
     return Hold(HoldReason.NODES_NEEDED, message, details)
 
 
@@ -169,16 +191,13 @@ def unneeded(
         if placement.gang.partition("/")[0] not in namespaces:
             continue
         asks = asks_by_request(snapshot.queues.get(placement.queue))
-        key = _consumed(placement, snapshot) or (key_of(placement) if asks else None)
-        if key is not None:
-            needed.add(key)
+        needed.update(one.key for one in asked(placement, snapshot) if asks or _consumed(placement, one.pods, snapshot))
     return [request for request in own if request.meta.key not in needed and request.meta.deleted is None]
 
 
-def _consumed(placement: Placement, snapshot: Snapshot) -> str | None:
-    """Return the key of the request that pods of a reservation consume; None if none was let in with one."""
-    towards = (uid for uid, seat in placement.seats.items() if names.shape_of(seat.node) is not None)
-    pods = (snapshot.pods.get(uid) for uid in towards)
+def _consumed(placement: Placement, uids: Collection[Uid], snapshot: Snapshot) -> str | None:
+    """Return the key of the request that some pods of a gang consume; None if none was let in with one."""
+    pods = (snapshot.pods.get(uid) for uid in uids)
     found = (pod.meta.annotations.get(names.CONSUMED_REQUEST) for pod in pods if pod is not None and not pod.gated)
     name = next((one for one in found if one), None)
     return None if name is None else f"{placement.gang.partition('/')[0]}/{name}"

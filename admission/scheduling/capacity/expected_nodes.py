@@ -13,19 +13,25 @@ from itertools import chain
 
 from admission.api.capacity.node_shapes import NodeShape
 from admission.api.kubernetes.nodes import Node
+from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import NodeName
+from admission.lifecycle import placement_progress
 from admission.workloads.gangs import Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """The nodes of one shape that are expected. since: when the first of their gangs asked. used: by pods of these."""
+    """The nodes of one shape that are expected. since: when the first of their gangs asked.
+
+    used: by pods for whose gangs they are. passed: by pods of these gangs that wait for them no more.
+    """
 
     count: int
     since: datetime
     used: frozenset[NodeName]
+    passed: frozenset[NodeName] = frozenset()
 
 
 def by_shape(granted: Iterable[Group]) -> dict[str, Expected]:
@@ -34,18 +40,27 @@ def by_shape(granted: Iterable[Group]) -> dict[str, Expected]:
     for group in granted:
         placement = group.placement
         seats = placement.seats if placement is not None else {}
-        come = {uid: seat.node for uid, seat in seats.items() if names.shape_of(seat.node) is not None}
-        bound = {pod.meta.uid: pod.node for pod in group.pods if pod.node and pod.meta.uid in come}
-        if placement is None or come.keys() <= bound.keys():
+        bound = {pod.meta.uid: pod.node for pod in group.pods if pod.node and pod.meta.uid in seats}
+        waiting = placement_progress.outstanding(group, is_there=_is_bound)
+        come = {seats[uid].node for uid in waiting if names.shape_of(seats[uid].node) is not None}
+        if placement is None or not any(seats[uid].node in come for uid in waiting - bound.keys()):
             continue
-        used = frozenset(bound.values())
-        for name in set(come.values()):
-            shape = names.shape_of(name) or ""
-            known = found.get(shape, Expected(count=0, since=placement.reserved_at, used=used))
+        used = frozenset(node for uid, node in bound.items() if seats[uid].node in come)
+        passed = frozenset(bound.values()) - used
+        for name in come:
+            shape, since = names.shape_of(name) or "", names.joined_at(name) or placement.reserved_at
+            known = found.get(shape, Expected(count=0, since=since, used=used))
             found[shape] = Expected(
-                count=known.count + 1, since=min(known.since, placement.reserved_at), used=known.used | used
+                count=known.count + 1,
+                since=min(known.since, since),
+                used=known.used | used,
+                passed=known.passed | passed,
             )
     return found
+
+
+def _is_bound(pod: Pod) -> bool:
+    return bool(pod.node)
 
 
 def arrived(expected: Mapping[str, Expected], snapshot: Snapshot) -> Mapping[str, frozenset[NodeName]]:
@@ -58,13 +73,14 @@ def arrived(expected: Mapping[str, Expected], snapshot: Snapshot) -> Mapping[str
     shapes = {name: shape for name in sorted(expected) if (shape := snapshot.shapes.get(name)) is not None}
     if not shapes:
         return {}
+    used = frozenset(chain.from_iterable(one.used for one in expected.values()))
+    passed = frozenset(chain.from_iterable(one.passed for one in expected.values())) - used
     options: dict[NodeName, list[str]] = {}
     for node in snapshot.nodes.values():
         of = [name for name, shape in shapes.items() if _is_new(node, shape, expected[name])]
-        if of and not node.leaving:
+        if of and not node.leaving and node.name not in passed:
             options[node.name] = of
     come = Counter(chain.from_iterable(options.values()))
-    used = frozenset(chain.from_iterable(one.used for one in expected.values()))
     found: defaultdict[str, set[NodeName]] = defaultdict(set)
 
     def order(name: NodeName) -> tuple[bool, int, datetime, str]:

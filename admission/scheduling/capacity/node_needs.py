@@ -96,7 +96,10 @@ class NodesNeeded:
 
 
 class Asker(Protocol):
-    """Who says for which gangs nodes are asked."""
+    """Who says for which gangs nodes are asked, and for which of their pods."""
+
+    def part(self, group: Group) -> Group:
+        """Return the gang with the pods for which nodes may be asked together; with none that waits if for none."""
 
     def refusal(self, group: Group, needed: "NodesNeeded | None") -> str:
         """Return why no nodes are asked for a gang; empty if they are. needed: None before that is known."""
@@ -104,6 +107,9 @@ class Asker(Protocol):
 
 class NoAsker:
     """Refuses nobody, as where nothing is asked for."""
+
+    def part(self, group: Group) -> Group:
+        return group
 
     def refusal(self, group: Group, needed: "NodesNeeded | None") -> str:
         del group, needed
@@ -168,7 +174,7 @@ def assess(  # noqa: PLR0917 - all that it depends on
     found: dict[GangUid, NodesNeeded] = {}
     refused: dict[GangUid, str] = {}
     requesting = [group for group in waiting if bounds.asks and asks_for_nodes(queues.get(group.queue))]
-    for group in requesting:
+    for group in map(asker.part, requesting):
         refused[group.uid] = asker.refusal(group, None)
         if state.is_over or refused[group.uid]:
             continue
@@ -262,11 +268,12 @@ class _State:
     def _cheapest(self, inputs: Inputs, question: Hashable | None) -> Found[Grant] | None:
         pods = len(inputs.group.waiting)
         most = {name: min(len(nodes), pods) for name, nodes in self._free.items() if nodes}
-        found = self._search(inputs, question, most)
+        pods = self._most_pods(inputs, most)
+        found = self._search(inputs, question, most, pods)
         if found is None or not self._is_too_many(found.counts):
             return found
         # Shapes that count each other's nodes are few, and only one of them may be meant.
-        alone = (self._search(inputs, None, {name: most[name]}) for name in found.counts)
+        alone = (self._search(inputs, None, {name: most[name]}, pods) for name in found.counts)
         return min(filter(None, alone), key=lambda one: node_counts.cost_of(one.counts, self._prices), default=None)
 
     def _is_too_many(self, counts: Counts) -> bool:
@@ -276,9 +283,27 @@ class _State:
             total.update(dict.fromkeys(self._others(name), count))
         return any(total[name] > len(self._free[name]) for name in total)
 
-    def _search(self, inputs: Inputs, question: Hashable | None, most: Counts) -> Found[Grant] | None:
+    def _most_pods(self, inputs: Inputs, most: Counts) -> int:
+        """Return how many pods of a gang nodes are looked for, of one that may do with fewer than all that wait.
+
+        For as many as would start on all nodes that may come. After a try that failed, for the fewest that may start.
+        """
+        group = inputs.group
+        if elastic.is_whole(group) or group.uid in self._rules.backoffs or not self._bounds.asks or not self.tries:
+            return elastic.least(group)
+        self.tries -= 1
+        grant = self._ask(inputs, most)
+        return len(grant.plan.pods) if grant is not None else elastic.least(group)
+
+    def _search(self, inputs: Inputs, question: Hashable | None, most: Counts, pods: int) -> Found[Grant] | None:
+        """Return the cheapest new nodes with which so many pods of a gang would start. most: how many may come."""
+
+        def ask(counts: Counts) -> Grant | None:
+            grant = self._ask(inputs, counts)
+            return grant if grant is not None and len(grant.plan.pods) >= pods else None
+
         search = CountSearch[Grant](
-            ask=lambda counts: self._ask(inputs, counts),
+            ask=ask,
             used=self._used,
             most=most,
             prices=self._prices,

@@ -7,15 +7,20 @@ the plan. kube-scheduler binds the pods when nodes have come, and the charge is 
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 
+from admission.api.capacity.node_provision import ProvisioningMode
+from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import Holding
 from admission.api.muster.queues import PlacementMode
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
-from admission.api.values.names import NodeName
+from admission.api.values.names import NodeName, Uid
 from admission.dra.requests.gang_request import Plan, Topology
+from admission.lifecycle import placement_progress
 from admission.scheduling.capacity import capacity_requests
 from admission.scheduling.capacity.node_needs import NodesNeeded
+from admission.scheduling.checks import elastic
 from admission.scheduling.checks.chain import Grant
 from admission.scheduling.placement.mode import Chosen
 from admission.scheduling.placement.protection import Protections
@@ -37,12 +42,38 @@ class Asker:
         """Return why no nodes are asked for a gang; empty if they are. needed: None before it is known."""
         return self._refused(group) if needed is None else self._refused_nodes(group, needed)
 
+    def part(self, group: Group) -> Group:
+        """Return the gang with the pods for which nodes may be asked together.
+
+        Pods that do not run in time and without which the others go on are deleted, if their gates were open. The Job
+        controller counts that as their failure, so there are no more of them than their Job may lose.
+        """
+        queue = self.snapshot.queues.get(group.queue)
+        if queue is None or queue.provisioning.mode is not ProvisioningMode.PODS:
+            return group
+        left: dict[Uid, int] = {}
+        excess: list[Pod] = []
+        for pod in elastic.in_order(group)[0 if group.started else group.still_needed :]:
+            job = self.snapshot.jobs.get(pod.meta.controller.uid) if pod.meta.controller is not None else None
+            spare = job.spare_failures(pod.meta.annotations) if job is not None else None
+            if job is not None and spare is not None:
+                left.setdefault(job.meta.uid, spare)
+                left[job.meta.uid] -= 1
+                if left[job.meta.uid] < 0:
+                    excess.append(pod)
+        return group.without(excess) if excess else group
+
     def _refused(self, group: Group) -> str:
-        if group.started:
+        if not group.waiting:
             return (
-                "pods of it have started: no nodes are asked for pods that come later, since all would be taken back"
-                " late"
+                "no nodes are asked for pods that join it: were they taken back, since nodes do not come, their Job"
+                " would fail (spec.backoffLimit); a podFailurePolicy that ignores DisruptionTarget helps, or"
+                " spec.provisioning.mode ProvisioningRequest of the queue"
             )
+        seats = group.placement.seats if group.placement is not None else {}
+        outstanding = placement_progress.outstanding(group, is_there=lambda pod: bool(pod.node))
+        if placement_progress.asked_for(seats[uid].node for uid in outstanding):
+            return "no more nodes are asked for before the pods are bound for which nodes were asked"
         if capacity_requests.asks_by_request(self.snapshot.queues.get(group.queue)):
             why_not = capacity_requests.unserved(self.snapshot) or capacity_requests.too_many_sets(group)
             if why_not:
@@ -80,12 +111,15 @@ def _unknown_domain(wanted: Topology | None, needed: NodesNeeded, snapshot: Snap
     return ""
 
 
-def grant(needed: NodesNeeded, planned: Grant) -> Grant:
-    """Return the grant with which nodes are asked for. planned: as if they were there."""
+def grant(needed: NodesNeeded, planned: Grant, joined_at: datetime | None = None) -> Grant:
+    """Return the grant with which nodes are asked for. planned: as if they were there.
+
+    joined_at: the time, of pods that join a gang that has started.
+    """
     numbers, come = Counter[str](), dict[str, NodeName]()
     for one in needed.nodes:
         numbers[one.shape] += 1
-        come[one.node.name] = names.node_to_come(one.shape, numbers[one.shape])
+        come[one.node.name] = names.node_to_come(one.shape, numbers[one.shape], joined_at)
     plan = planned.plan
     pods = tuple(
         replace(pod, node=come[pod.node], claims=tuple(replace(claim, devices=()) for claim in pod.claims))

@@ -8,9 +8,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from admission.api.kubernetes.nodes import Node
+from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import NodeName
+from admission.lifecycle import placement_progress
 from admission.workloads.gangs import Group
 
 ANNOTATIONS = ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt")
@@ -44,8 +46,9 @@ def needed(granted: Iterable[Group], planned: Iterable[NodeName], snapshot: Snap
     found = set(planned)
     for group in granted:
         seats = group.placement.seats if group.placement is not None else {}
-        found.update(seat.node for seat in seats.values())
-        found.update(pod.node for pod in group.pods if pod.meta.uid in seats)
+        outstanding = placement_progress.outstanding(group, is_there=_runs)
+        found.update(seats[uid].node for uid in outstanding)
+        found.update(pod.node for pod in group.pods if pod.meta.uid in outstanding)
     found.update(name for name, node in snapshot.nodes.items() if node.reserved)
     shapes = snapshot.shapes.values()
     nodes = (snapshot.nodes.get(name) for name in found)
@@ -54,6 +57,10 @@ def needed(granted: Iterable[Group], planned: Iterable[NodeName], snapshot: Snap
         for node in nodes
         if node is not None and not node.leaving and any(shape.is_shape_of(node) for shape in shapes)
     )
+
+
+def _runs(pod: Pod) -> bool:
+    return pod.phase == "Running"
 
 
 def changes(needed: Collection[NodeName], marked: Mapping[NodeName, Node], snapshot: Snapshot) -> Changes:

@@ -39,6 +39,20 @@ class Autoscaled(Jobs):
             come = [replace(node, meta=replace(node.meta, created=self.now)) for node in made.nodes.values()]
             self.add_nodes(come, made.slices.values())
 
+    def lose(self, name: str) -> None:
+        """Have a node go, with the pods that were bound there; the Job controller makes these again."""
+        self.without(node=name)
+        self._end([pod for pod in self._pods.values() if pod.node == name])
+        self.replace_lost()
+
+    async def evict(self, pod: Pod, reason: str) -> None:
+        """Delete a pod, which its Job counts as a failure."""
+        await super().evict(pod, reason)
+        owner = pod.meta.controller
+        job = self._jobs.get(owner.uid) if owner is not None else None
+        if job is not None:
+            self._jobs[job.meta.uid] = replace(job, lost=job.lost + 1)
+
     def disrupt(self, name: str) -> None:
         """Have Karpenter begin to take a node away."""
         node = self._rest.nodes[NodeName(name)]

@@ -1,5 +1,6 @@
 """A cluster whose Jobs have priorities and make their pods again, and whose pods take their time to end."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -57,10 +58,21 @@ class Jobs(Cluster):
         """Return by how many cycles the next pods of a Job are late."""
         return self.delay
 
-    def _make(self, name: str, at: datetime) -> None:
+    def replace_lost(self) -> None:
+        """Have the Job controller make pods again that running Jobs have lost."""
+        for name in self.made:
+            job = self._jobs.get(Uid(f"job-{name}"))
+            left = {pod.meta.name for pod in self._pods.values() if job is not None and _is_of(pod, job)}
+            if job is not None and left and not job.suspended and not job.finished:
+                self._make(name, self.now, but=left)
+
+    def _make(self, name: str, at: datetime, but: Collection[str] = ()) -> None:
+        """Make the pods of a Job. but: the names of those that are there."""
         self.lives += 1
         fresh = a_cluster().job(name, **self.made[name]).snapshot()
         for uid, pod in fresh.pods.items():
+            if pod.meta.name in but:
+                continue
             again = Uid(f"{uid}-{self.lives}")
             meta = replace(pod.meta, uid=again, created=at)
             self._pods[again] = replace(pod, meta=meta, priority=self.priorities[name])

@@ -75,9 +75,9 @@ class Requests:
         known = {**rest.provisioning_requests, request.meta.key: request}
         self._play.world._rest = replace(rest, provisioning_requests=known)
 
-    def answer(self, *answers: Answer, message: str = "it says so", progress: str = "") -> None:
-        """Have the autoscaler set conditions of the only request."""
-        (request,) = self.there
+    def answer(self, *answers: Answer, message: str = "it says so", progress: str = "", of: str = "") -> None:
+        """Have the autoscaler set conditions of the only request, or that of a name."""
+        (request,) = [one for one in self.there if not of or one.meta.name == of]
         self.put(replace(request, answers={**request.answers, **dict.fromkeys(answers, message)}, progress=progress))
 
     @property
@@ -377,6 +377,35 @@ async def test_a_queue_that_asks_no_longer_has_its_unanswered_requests_deleted()
     assert len(play.world.towards()) == 4
 
 
+@pytest.mark.parametrize("joins", [False, True])
+async def test_a_queue_that_asks_nobody_any_more_gives_back_what_waits_for_nodes_without_a_back_off(
+    joins: bool,
+) -> None:
+    play = Requesting(asks(), a={"pods": 2, "gpus": 8})
+    await play.forget_changes()
+    if joins:
+        play.requests.answer(Answer.PROVISIONED)
+        play.world.add("n1", "n2")
+        await play.forget_changes(3)
+        play.world.lose("n2")
+        await play.forget_changes(2)
+        assert len(play.requests.made) == 2
+    rest = play.world._rest
+    (queue,) = rest.queues.values()
+    none = replace(queue.provisioning, mode=type(queue.provisioning.mode)("None"))
+    play.world._rest = replace(rest, queues={queue.name: replace(queue, provisioning=none)})
+
+    result = await play.forget_changes(3)
+
+    assert (play.world.towards(), charged(play)) == ({}, 8 if joins else 0)
+    assert len(play.requests.there) == (1 if joins else 0)
+    found = report(result, "a")
+    assert (found.hold and found.hold.reason, found.evictions) == ("NodesNeeded", 0)
+    play.world._rest = replace(play.world._rest, queues=rest.queues)
+    await play.forget_changes(2)
+    assert len(play.requests.made) == (3 if joins else 2)
+
+
 async def test_a_request_stays_while_pods_consume_it_whatever_its_gang_reserves_later() -> None:
     play = Requesting(asks(), a={})
     await play.forget_changes()
@@ -387,8 +416,9 @@ async def test_a_request_stays_while_pods_consume_it_whatever_its_gang_reserves_
     later = replace(placement, reserved_at=placement.reserved_at + MINUTE)
     snapshot = play.world.snapshot()
 
-    assert capacity_requests.key_of(later) != capacity_requests.key_of(placement)
-    assert capacity_requests.key_in_use(later, snapshot) == play.requests.made[0].key
+    closed = replace(snapshot, pods={})
+    assert capacity_requests.asked(later, closed) != capacity_requests.asked(placement, closed)
+    assert [one.key for one in capacity_requests.asked(later, snapshot)] == [play.requests.made[0].key]
     for queues in (snapshot.queues, {}):
         known = replace(snapshot, queues=queues)
         assert capacity_requests.unneeded(play.requests.there, [later], known) == []

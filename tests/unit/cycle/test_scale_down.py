@@ -86,6 +86,41 @@ async def test_nodes_that_come_for_a_gang_are_kept_until_all_of_its_pods_run() -
     assert all(names.SCALE_DOWN not in node.meta.annotations for node in play.world._rest.nodes.values())
 
 
+async def test_nodes_of_pods_that_run_are_let_go_though_others_of_their_elastic_gang_wait() -> None:
+    job = {"pods": 3, "gpus": 8, "annotations": {names.GANG_MIN: "1"}}
+    play = Keeping(a_cluster().queue("q", gpus=16, provisioning=PODS).shape("x8", gpus=8), a=job)
+    await play.forget_changes()
+    assert len(play.world.towards()) == 2
+    play.world.add("n1")
+    await play.forget_changes(2)
+    assert play.kept() == {}, "what runs needs the others no more"
+    play.world.add("n2", gpus=7)
+    await play.forget_changes()
+    assert play.kept() == {"n2": BOTH}, "a pod is to go there"
+
+    play.world.now += 16 * MINUTE
+    await play.forget_changes(2)
+
+    assert play.world.bound() == {"a-0": "n1"}
+    assert play.kept() == {}
+
+
+async def test_nodes_of_pods_that_run_are_let_go_while_a_lost_one_is_replaced() -> None:
+    play = Keeping(asks(), a={"pods": 2, "gpus": 8})
+    await play.forget_changes()
+    play.world.add("n1", "n2")
+    await play.forget_changes(3)
+
+    play.world.lose("n2")
+    await play.forget_changes(3)
+
+    assert play.world.towards().keys() == {"a-1"}
+    assert play.kept() == {}
+    play.world.add("n3", gpus=7)
+    await play.forget_changes()
+    assert play.kept() == {"n3": BOTH}
+
+
 async def test_nodes_that_are_there_are_kept_while_a_gang_is_placed_on_them_and_no_node_without_a_shape() -> None:
     play = Keeping(asks().node("own", gpus=4), a={"pods": 3, "gpus": 4})
     play.world.add("n1", gpus=4)
