@@ -1,12 +1,14 @@
 """What is said of NodeShapes: whether gangs are planned with one, how many of its nodes are up, and where these differ.
 
-When one was last seen is the time since which `Up` is false for the reason `NoNodes`.
+When one was last seen is the time since which `Up` is false for the reason `NoNodes`. How the last nodes fell short of
+their shape is said until better ones are up or the shape is changed: nodes that were bought in vain go again.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import NamedTuple
 
 from admission.api.capacity import node_pools, node_shapes
 from admission.api.capacity.node_shapes import PASSING_TAINTS, NodeShape
@@ -25,6 +27,9 @@ PLANNED_WITH = "gangs that no node has room for are planned over nodes of this s
 UP = "Up"
 NEVER_UP = "NeverUp"
 """The reason of `Up` of a shape of which no node has been up yet."""
+MATCHES, DIFFERS, MATCH = "Matches", "Differs", "NodesMatch"
+LAST_UP = "none is up; of those that were last, "
+"""What a message begins with about nodes that have gone."""
 MOST_NAMED = 3
 """The most nodes that a condition names."""
 
@@ -38,15 +43,24 @@ Feature = tuple[str, AttributeValue | Fraction]
 """An attribute of a device and its value, or a capacity, whose amount is a fraction."""
 
 
+class _Shortfall(NamedTuple):
+    """How nodes fell short of a shape. generation: of the shape."""
+
+    generation: int
+    text: str
+
+
 @dataclass(slots=True)
 class ShapeStatus:
     """The conditions of all shapes. One per leader.
 
-    Rule: they are made again only when a shape, a node, a slice or a NodePool has changed.
+    Rule: they are made again only when a shape, a node, a slice or a NodePool has changed. A shortfall is kept from when it
+    was seen, by this leader or in the status that an earlier one wrote, until nodes match or the shape has changed.
     """
 
     _reports: Memo[str | None, tuple[ConditionReport, ...]] = field(default_factory=Memo)
     """By why NodePools cannot be read."""
+    _shortfalls: dict[str, _Shortfall] = field(default_factory=dict)
 
     def conditions(self, snapshot: Snapshot) -> tuple[ConditionReport, ...]:
         """Return the conditions of every shape that can be read."""
@@ -55,7 +69,32 @@ class ShapeStatus:
         unread = snapshot.unwatched.get(node_pools.KEY)
         self._reports.keep_only([unread])
         inputs = (snapshot.shapes, snapshot.nodes, snapshot.slices, snapshot.node_pools)
-        return self._reports.get(unread, inputs, lambda: tuple(_reports(snapshot)))
+        return self._reports.get(unread, inputs, lambda: self._made(snapshot))
+
+    @property
+    def shortfalls(self) -> Mapping[str, str]:
+        """Return how nodes of shapes fell short of them when some were last up, as the conditions had it."""
+        return {name: one.text for name, one in self._shortfalls.items()}
+
+    def _made(self, snapshot: Snapshot) -> tuple[ConditionReport, ...]:
+        before, self._shortfalls = self._shortfalls, {}
+        return tuple(self._with_last(report, snapshot.shapes[report.name], before) for report in _reports(snapshot))
+
+    def _with_last(
+        self, report: ConditionReport, shape: NodeShape, before: Mapping[str, _Shortfall]
+    ) -> ConditionReport:
+        """Return a report, while no node is up with how the last ones fell short; note what is to be kept of it."""
+        seen = next((one for one in report.conditions if one.type == MATCHES), None)
+        found = before.get(shape.name, _Shortfall(shape.meta.generation, shape.shortfall.removeprefix(LAST_UP)))
+        if seen is not None and seen.reason == DIFFERS:
+            found = _Shortfall(shape.meta.generation, seen.message)
+        if not found.text or found.generation != shape.meta.generation or (seen is not None and seen.reason == MATCH):
+            return report
+        self._shortfalls[shape.name] = found
+        if seen is not None:
+            return report
+        last = _condition(MATCHES, DIFFERS, f"{LAST_UP}{found.text}", holds=False)
+        return replace(report, conditions=(*report.conditions, last))
 
 
 def _reports(snapshot: Snapshot) -> Iterable[ConditionReport]:
@@ -110,21 +149,21 @@ def _matching(
     if others:
         named = _named(sorted(name for name, found in shared.items() if found))
         message = f"{named}: of shape {', '.join(others)} as well, so that both count it; make matchLabels differ"
-        return _condition("Matches", "Overlaps", message, holds=False)
+        return _condition(MATCHES, "Overlaps", message, holds=False)
     if overlaps:
         listed = ", ".join(overlaps)
         message = f"new nodes would be of shape {listed} as well, so that both count them; make matchLabels differ"
-        return _condition("Matches", "Overlaps", message, holds=False)
+        return _condition(MATCHES, "Overlaps", message, holds=False)
     by_text: defaultdict[str, list[str]] = defaultdict(list)
     for node in up:
         text = difference(shape, node, slices.get(node.name, ()))
         if text:
             by_text[text].append(node.name)
     if not by_text:
-        return _condition("Matches", "NodesMatch", "every node that is up has at least what the shape says")
+        return _condition(MATCHES, MATCH, "every node that is up has at least what the shape says")
     texts = [f"{_named(sorted(found))}: {text}" for text, found in sorted(by_text.items())]
     more = f"; and {len(texts) - MOST_NAMED} more differences" if len(texts) > MOST_NAMED else ""
-    return _condition("Matches", "Differs", f"{'; '.join(texts[:MOST_NAMED])}{more}", holds=False)
+    return _condition(MATCHES, DIFFERS, f"{'; '.join(texts[:MOST_NAMED])}{more}", holds=False)
 
 
 def difference(shape: NodeShape, node: Node, slices: Iterable[Slice]) -> str:

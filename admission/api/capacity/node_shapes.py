@@ -5,7 +5,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from admission.api.capacity import node_pools
@@ -55,6 +55,7 @@ class NodeShape:
     included. slices: of a new node, each without a node and a pool. was_up: whether its status says that a node of it
     is or was up. node_pool: the NodePool of Karpenter whose nodes are of the shape, in `matches` too; empty if none is
     named. pool_most: how many nodes that one lets come at most, those that exist included; None while nothing is known.
+    shortfall: how nodes fell short of it, as its status says of this generation; empty if it does not.
     """
 
     meta: Meta
@@ -68,6 +69,7 @@ class NodeShape:
     was_up: bool = False
     node_pool: str = ""
     pool_most: int | None = None
+    shortfall: str = field(default="", compare=False)
 
     @property
     def name(self) -> str:
@@ -134,12 +136,25 @@ def decode(obj: Json) -> NodeShape:
             one.text("type") == "Up" and one.text("reason") in WAS_UP
             for one in reader.child("status").children("conditions")
         ),
+        shortfall=_shortfall(reader),
     )
     for key in matches.keys() & labels.keys():
         if labels[key] != matches[key]:
             spec.problem(f"labels.{key}", f"is {matches[key]!r} in matchLabels; name it there alone")
     reader.finish("NodeShape", result.meta.key)
     return result
+
+
+def _shortfall(reader: Reader) -> str:
+    generation = reader.child("metadata").integer("generation")
+    for one in reader.child("status").children("conditions"):
+        if (one.text("type"), one.text("reason"), one.integer("observedGeneration")) == (
+            "Matches",
+            "Differs",
+            generation,
+        ):
+            return one.text("message")
+    return ""
 
 
 def parse_price(text: str) -> Fraction:
@@ -203,9 +218,9 @@ def _slices(spec: Reader) -> tuple[Slice, ...]:
     found: list[Slice] = []
     known: set[tuple[str, str]] = set()
     for index, slice_ in enumerate(spec.children("resourceSlices")):
-        for field in GIVEN_BY_NODE:
-            if field in slice_:
-                slice_.problem(field, "follows from the node, which does not exist yet; leave it out")
+        for name in GIVEN_BY_NODE:
+            if name in slice_:
+                slice_.problem(name, "follows from the node, which does not exist yet; leave it out")
         if index == MOST_SLICES:
             spec.problem("resourceSlices", f"has more than {MOST_SLICES} slices; leave out what pods do not ask for")
     for index, reader in enumerate(slices_of(spec)):

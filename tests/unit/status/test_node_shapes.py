@@ -8,9 +8,10 @@ import pytest
 from admission.api.capacity import node_shapes
 from admission.api.kubernetes import devices
 from admission.api.kubernetes.meta import Condition
+from admission.api.snapshot import Snapshot
 from admission.api.values.selectors import Taint
 from admission.status import node_shapes as status_shapes
-from admission.status.node_shapes import ShapeStatus
+from admission.status.node_shapes import LAST_UP, ShapeStatus
 from tests.builders import NOON, ClusterBuilder, a_cluster
 
 X8 = {"type": "x8"}
@@ -52,6 +53,48 @@ def test_a_shape_of_which_none_is_up_says_whether_one_ever_was(before: str, reas
     (report,) = ShapeStatus().conditions(replace(snapshot, shapes={"x8": shape}))
 
     assert report.conditions[1].reason == reason
+
+
+def test_how_nodes_fell_short_is_said_until_better_ones_are_up_or_the_shape_is_changed() -> None:
+    poor, none = a_shape().node("n", gpus=7, labels=X8).snapshot(), a_shape().snapshot()
+    better = a_shape().node("m", gpus=8, labels=X8).snapshot()
+    (shape,) = none.shapes.values()
+    changed = replace(none, shapes={"x8": replace(shape, meta=replace(shape.meta, generation=2))})
+    status = ShapeStatus()
+
+    def matches(snapshot: Snapshot) -> str | None:
+        (report,) = status.conditions(snapshot)
+        return next((f"{one.status} {one.message}" for one in report.conditions if one.type == "Matches"), None)
+
+    assert matches(none) is None
+    short = "node n: 7 devices of driver gpu.example.com, the shape says 8"
+    assert matches(poor) == f"False {short}"
+    assert matches(none) == f"False none is up; of those that were last, {short}"
+    assert status.shortfalls == {"x8": short}
+    assert str(matches(better)).startswith("True")
+    assert (matches(none), status.shortfalls) == (None, {})
+    matches(poor)
+    assert (matches(changed), status.shortfalls) == (None, {})
+
+
+@pytest.mark.parametrize("generation", [1, 2])
+def test_the_next_leader_reads_how_nodes_fell_short_of_this_generation_of_a_shape(generation: int) -> None:
+    text = "node n: 7 devices of driver gpu.example.com, the shape says 8"
+    condition = {"type": "Matches", "status": "False", "reason": "Differs", "message": f"{LAST_UP}{text}"}
+    spec = {"maxCount": 1, "matchLabels": X8, "allocatable": {"cpu": "1"}}
+    obj = {
+        "metadata": {"name": "x8", "generation": 1},
+        "spec": spec,
+        "status": {"conditions": [{"type": "Up"}, {**condition, "observedGeneration": generation}]},
+    }
+    status = ShapeStatus()
+
+    (report,) = status.conditions(replace(a_shape().snapshot(), shapes={"x8": node_shapes.decode(obj)}))
+
+    assert status.shortfalls == ({"x8": text} if generation == 1 else {})
+    assert [one.message for one in report.conditions if one.type == "Matches"] == (
+        [f"{LAST_UP}{text}"] if generation == 1 else []
+    )
 
 
 def test_a_node_that_is_being_taken_away_is_not_up() -> None:
