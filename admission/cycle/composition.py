@@ -63,6 +63,7 @@ def compose(leader: Leader, log: CycleLog) -> Steps:
         in_flight=in_flight,
         deallocation=deallocation,
         writer=writer,
+        shapes=leader.shapes,
         log=log,
     )
     preemption = _preemption(leader, eviction)
@@ -241,6 +242,7 @@ def _node_needs(leader: Leader, scheduling: Scheduling, commit: GrantCommit) -> 
         statuses=leader.statuses,
         commit=commit,
         state=leader.node_needs,
+        shapes=leader.shapes,
     )
 
 

@@ -25,6 +25,7 @@ from admission.scheduling.checks.chain import Decision, Grant
 from admission.scheduling.checks.faults import During
 from admission.scheduling.preemption import nominations
 from admission.scheduling.preemption.nominations import Nominations
+from admission.status.node_shapes import ShapeStatus
 from admission.status.nodes_needed import NodesNeededState
 from admission.workloads.gangs import Group
 
@@ -42,6 +43,7 @@ class NodeNeedsCheck:
     statuses: StatusState
     commit: GrantCommit
     state: NodesNeededState
+    shapes: ShapeStatus
 
     async def ask(self, inputs: CycleInputs, decided: Sequence[Decision]) -> Sequence[Decision]:
         """Commit the gangs that nodes are to be asked for, and let them in; return the decisions with theirs."""
@@ -93,7 +95,9 @@ class NodeNeedsCheck:
         waiting = cycle.turns([*held.values()], partial(cycle.needed, rules=rules), rules, usage, queue_usage)
         asker = node_requests.Asker(protections=self.fences.protections, snapshot=snapshot)
         find = partial(node_needs.assess, [*waiting], rules, cluster, queue_usage, bounds, expected, asker)
-        self.state.keep(faults.guard(During.PLANNING, "", find, rules.workspace.defects) or {})
+        found = faults.guard(During.PLANNING, "", find, rules.workspace.defects) or {}
+        short = {uid: self.shapes.shortfall(needed.counts) for uid, needed in found.items()}
+        self.state.keep({uid: replace(one, shortfall=short[uid]) if short[uid] else one for uid, one in found.items()})
 
     def _held(self, inputs: CycleInputs, decided: Iterable[Decision]) -> dict[GangUid, Group]:
         """Return the gangs that more nodes may help; those for which others are being evicted need none."""

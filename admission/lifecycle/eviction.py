@@ -21,8 +21,9 @@ class Eviction:
 
     timed_out: whether it backs off before it is tried again. failure: what kept it from starting, other than time.
     cause: why a gang that could run on is evicted; None for a gang that cannot start. made_room_for: the gang that
-    preempts it, if any. references: of the reason, and of the failure, which is the same if there is one. refusals:
-    where kube-scheduler did not bind pods as planned.
+    preempts it, if any. longest: whether it backs off for as long as its queue has it wait at most, since the
+    next try would hardly fare better. references: of the reason, and of the failure, which is the same if there is
+    one. refusals: where kube-scheduler did not bind pods as planned.
     """
 
     group: Group
@@ -32,6 +33,7 @@ class Eviction:
     failure: str = ""
     cause: EvictionReason | None = None
     made_room_for: str = ""
+    longest: bool = False
     references: References = ()
     refusals: Refusals = ()
 

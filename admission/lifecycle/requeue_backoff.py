@@ -69,6 +69,12 @@ def next_backoff(
     )
 
 
+def longest(backoff: Backoff, queue: Queue, clock: datetime) -> Backoff:
+    """Return a back-off that has just begun and waits for the queue's `max` at once."""
+    wait = min(queue.requeue.max, MAX_WAIT)
+    return replace(backoff, next_try=clock + wait, wait=wait)
+
+
 def wait_after(evictions: int, queue: Queue) -> timedelta:
     """Return how long a gang waits after its n-th eviction: base x 2^(n-1), at most the queue's `max`."""
     longest = min(queue.requeue.max, MAX_WAIT).total_seconds()

@@ -76,6 +76,13 @@ class ShapeStatus:
         """Return how nodes of shapes fell short of them when some were last up, as the conditions had it."""
         return {name: one.text for name, one in self._shortfalls.items()}
 
+    def shortfall(self, shapes: Iterable[str]) -> str:
+        """Return how the last nodes of some shapes fell short of them; empty if they did not, or none was up yet."""
+        known = ((name, self._shortfalls.get(name)) for name in sorted(shapes))
+        return "; ".join(
+            f"nodes of shape {name} fell short of it ({one.text})" for name, one in known if one is not None
+        )
+
     def _made(self, snapshot: Snapshot) -> tuple[ConditionReport, ...]:
         before, self._shortfalls = self._shortfalls, {}
         return tuple(self._with_last(report, snapshot.shapes[report.name], before) for report in _reports(snapshot))

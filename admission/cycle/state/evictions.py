@@ -247,8 +247,13 @@ class EvictionState:
             self._gangs.keep_position(group.identity.position_key, position)
         backs_off = eviction.timed_out and queue is not None and not self._is_repeated(eviction)
         if backs_off and queue is not None:
-            cause, refused = eviction.cause, eviction.refusals
-            self._back_off(inputs, group, queue, eviction.failure, eviction.references, cause=cause, refused=refused)
+            self._back_off(
+                *(inputs, group, queue, eviction.failure, eviction.references),
+                cause=eviction.cause,
+                refused=eviction.refusals,
+            )
+            if eviction.longest:
+                self._backoffs[group.uid] = requeue_backoff.longest(self._backoffs[group.uid], queue, inputs.clock)
             if group.identity.position_key:
                 self._workload_backoffs[group.identity.position_key] = self._backoffs[group.uid]
         if eviction.cause is None or group.uid in self._ending:
@@ -280,27 +285,32 @@ class EvictionState:
         *,
         most: int,
         of_joining: bool = False,
+        longest: bool = False,
     ) -> bool:
         """Count a failed placement of a gang. Return whether it backs off, as after more than `most`.
 
-        of_joining: whether it runs on, and only pods that join it could not be placed.
+        of_joining: whether it runs on, and only pods that join it could not be placed. longest: as in `Eviction`.
         """
         times = self._requeues[group.uid] = self._requeues.get(group.uid, 0) + 1
         queue = inputs.snapshot.queues.get(group.queue)
         if times <= most or queue is None:
             return False
         self._back_off(inputs, group, queue, reason, references)
-        self._backoffs[group.uid] = replace(self._backoffs[group.uid], of_joining=of_joining)
+        backoff = replace(self._backoffs[group.uid], of_joining=of_joining)
+        self._backoffs[group.uid] = requeue_backoff.longest(backoff, queue, inputs.clock) if longest else backoff
         return True
 
-    def note_overdue(self, inputs: CycleInputs, group: Group, reason: str, since: datetime) -> bool:
+    def note_overdue(
+        self, inputs: CycleInputs, group: Group, reason: str, since: datetime, *, longest: bool = False
+    ) -> bool:
         """Record that pods that join a gang did not run in time. since: when their nodes were asked for.
 
-        Return whether it is new: an earlier cycle may have begun to take them back.
+        Return whether it is new: an earlier cycle may have begun to take them back. longest: as in `Eviction`.
         """
         backoff = self._backoffs.get(group.uid)
-        is_known = backoff is not None and backoff.of_joining and backoff.since >= since
-        return not is_known and self.note_requeue(inputs, group, reason, most=0, of_joining=True)
+        if backoff is not None and backoff.of_joining and backoff.since >= since:
+            return False
+        return self.note_requeue(inputs, group, reason, most=0, of_joining=True, longest=longest)
 
     def _back_off(
         self,

@@ -36,6 +36,7 @@ from admission.ports import Pods, Reports, Workloads
 from admission.scheduling.checks import faults
 from admission.scheduling.checks.faults import During
 from admission.status import gang
+from admission.status.node_shapes import ShapeStatus
 from admission.workloads import suspendable
 from admission.workloads.gangs import Group
 
@@ -61,6 +62,7 @@ class GangEviction:
     in_flight: InFlight
     deallocation: Deallocation
     writer: BulkWriter
+    shapes: ShapeStatus
     log: CycleLog
 
     async def evict_due(self, inputs: CycleInputs) -> CycleInputs:
@@ -142,7 +144,9 @@ class GangEviction:
             return
         asked = (placement_progress.nodes_asked_at(placement.seats[pod.meta.uid], placement) for pod in pods)
         since = max((at for at in asked if at is not None), default=placement.reserved_at)
-        if self.evictions.note_overdue(inputs, group, reason, since):
+        shortfall = self._shortfall(placement, (pod.meta.uid for pod in pods))
+        reason = f"{reason}; {shortfall}" if shortfall else reason
+        if self.evictions.note_overdue(inputs, group, reason, since, longest=bool(shortfall)):
             await self._write_record(inputs, group)
         gated = [pod for pod in pods if pod.gated and pod.meta.uid not in self.in_flight.opened]
         admitted = [pod for pod in pods if pod not in gated]
@@ -229,6 +233,10 @@ class GangEviction:
             begun=self.evictions.partial_reason(group.uid),
             previous_size=self.evictions.size(group.uid),
         )
+        shortfall = self._shortfall(placement, placement.seats) if found and found.failure and placement else ""
+        if found is not None and shortfall:
+            reason, failure = f"{found.reason}; {shortfall}", f"{found.failure}; {shortfall}"
+            found = replace(found, reason=reason, failure=failure, longest=True)
         if found is None and revoked:
             return not_started(group, revoked)
         if found is None and placement is not None and placement.queue in limiting:
@@ -241,6 +249,10 @@ class GangEviction:
         timeout = queue.provisioning.timeout if queue is not None else START_TIMEOUT
         pods = start_timeout.overdue(group, timeout, inputs.now, self.evictions.size(group.uid))
         return [(pods, start_timeout.missing_nodes(group, pods, durations.render(timeout)))] if pods else []
+
+    def _shortfall(self, placement: Placement, pods: Iterable[Uid]) -> str:
+        """Return how nodes fell short of the shapes of which some were asked for; empty if they did not."""
+        return self.shapes.shortfall(placement_progress.asked_for(placement.seats[uid].node for uid in pods))
 
     def _others(self, group: Group) -> list[Placement]:
         return [other for uid, other in self.mirror.book.placements.items() if uid != group.uid]

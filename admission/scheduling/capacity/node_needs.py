@@ -72,13 +72,15 @@ class NodesNeeded:
     """The nodes that a gang needs beside those that are there. price: per hour; None if it is not known of all.
 
     nodes: empty if the gang has room on nodes that others need. grant: with which it would start if they were there.
-    not_asked: why nobody is asked for them, where the queue asks; empty if it does not.
+    not_asked: why nobody is asked for them, where the queue asks; empty if it does not. shortfall: how the last nodes
+    of these shapes fell short of them; empty if they did not.
     """
 
     nodes: tuple[NodeToCome, ...] = ()
     price: Fraction | None = None
     grant: Grant | None = field(default=None, compare=False, repr=False)
     not_asked: str = ""
+    shortfall: str = ""
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -138,7 +140,8 @@ def hold(needed: NodesNeeded, instead: Hold) -> Hold:
     if needed.grant is not None:
         details["plan"] = plan_lines.lines(needed.grant.plan, needed.stand_ins)
     not_asked = f"; {needed.not_asked}" if needed.not_asked else ""
-    message = f"needs {what}{price}{not_asked}; on the nodes that are there: {instead.message}"
+    shortfall = f"; {needed.shortfall}" if needed.shortfall else ""
+    message = f"needs {what}{price}{not_asked}{shortfall}; on the nodes that are there: {instead.message}"
     return Hold(HoldReason.NODES_NEEDED, message, details, instead.references)
 
 

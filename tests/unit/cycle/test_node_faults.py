@@ -41,6 +41,43 @@ async def test_nodes_that_come_and_go_in_a_circle_end_at_the_timeout_and_give_ev
     assert hold.details["evictions"] == 1
 
 
+async def test_nodes_that_always_come_short_are_bought_as_seldom_as_the_queue_lets_a_gang_wait_and_it_is_said_why() -> (
+    None
+):
+    builder = a_cluster().queue("q", gpus=100, provisioning=PODS, requeue={"base": "1m", "max": "4h"})
+    play = Asking(builder.shape("x8", gpus=8), a={"pods": 1, "gpus": 8})
+    result = await play.forget_changes()
+    bought = 0
+    for _ in range(120):
+        if play.world.towards() and not play.world._rest.nodes:
+            bought += 1
+            play.world.add(f"n{bought}", gpus=7)
+        elif not play.world.towards() and play.world._rest.nodes:
+            play.world.without(node=f"n{bought}")
+        play.world.now += 5 * MINUTE
+        result = await play.forget_changes()
+
+    assert bought <= 3, "ten hours, four of which it waits at a time"
+    hold = report(result, "a").hold
+    assert hold is not None
+    assert "nodes of shape x8 fell short of it (node n" in hold.message
+    assert "7 devices of driver gpu.example.com, the shape says 8)" in hold.message
+
+
+async def test_a_gang_that_needs_nodes_is_told_how_those_of_its_shape_fell_short_last() -> None:
+    play = Asking(a_cluster().queue("q", gpus=100).shape("x8", gpus=8))
+    play.world.add("n1", gpus=7)
+    await play.forget_changes()
+    play.world.without(node="n1")
+    await play.forget_changes()
+    play.world.submit("a", queue="q", pods=1, gpus=8)
+
+    hold = report(await play.forget_changes(), "a").hold
+
+    assert hold is not None
+    assert hold.message.startswith("needs 1 more node of shape x8; nodes of shape x8 fell short of it (node n1: 7")
+
+
 async def test_a_node_that_goes_with_a_pod_that_was_bound_takes_the_whole_gang_back_which_asks_anew() -> None:
     play = Asking(asks(), a=JOB)
     await play.forget_changes()
