@@ -54,8 +54,9 @@ class _Shortfall(NamedTuple):
 class ShapeStatus:
     """The conditions of all shapes. One per leader.
 
-    Rule: they are made again only when a shape, a node, a slice or a NodePool has changed. A shortfall is kept from when it
-    was seen, by this leader or in the status that an earlier one wrote, until nodes match or the shape has changed.
+    Rule: they are made again only when a shape, a node, a slice or a NodePool has changed. A shortfall is kept from
+    when it was seen, by this leader or in the status that an earlier one wrote, until nodes match or the shape has
+    changed.
     """
 
     _reports: Memo[str | None, tuple[ConditionReport, ...]] = field(default_factory=Memo)
