@@ -64,17 +64,7 @@ def _spec() -> Schema:
             ),
             "taints": fields.sequence(
                 "The taints of a new node that stay, as pods have to tolerate them.",
-                fields.record(
-                    "One taint of a node.",
-                    {
-                        "key": fields.qualified_name("The taint's key. Example: nvidia.com/gpu."),
-                        "value": fields.text("The taint's value.", maxLength=63, pattern=fields.LABEL_VALUE),
-                        "effect": fields.choice(
-                            "What happens to pods without a toleration.", "NoSchedule", "PreferNoSchedule", "NoExecute"
-                        ),
-                    },
-                    required=("key", "effect"),
-                ),
+                _taint(),
                 most=32,
             ),
             "allocatable": _allocatable(),
@@ -93,6 +83,20 @@ def _spec() -> Schema:
                 " NodePool of Karpenter in nodePool",
             ),
         ),
+    )
+
+
+def _taint() -> Schema:
+    return fields.record(
+        "One taint of a node.",
+        {
+            "key": fields.qualified_name("The taint's key. Example: nvidia.com/gpu."),
+            "value": fields.text("The taint's value.", maxLength=63, pattern=fields.LABEL_VALUE),
+            "effect": fields.choice(
+                "What happens to pods without a toleration.", "NoSchedule", "PreferNoSchedule", "NoExecute"
+            ),
+        },
+        required=("key", "effect"),
     )
 
 

@@ -180,8 +180,8 @@ async def shapes(request: web.Request) -> web.StreamResponse:
     observed, query = request_context.cluster_view(request).observed, request.query
     rows = pagination.ordered(node_shapes.rows(observed), query, _SHAPE_COLUMNS)
     page = pagination.page(rows, query, size=request_context.page_size(request, pagination.SIZE))
-    asking = {key.partition("/")[0] for row in page.items for key in row.expected}
-    visible = await rights.visible_namespaces_or_none(asking)
+    namespaces = {key.partition("/")[0] for row in page.items for key in row.expected}
+    visible = await rights.visible_namespaces_or_none(namespaces)
     return await request_context.respond(
         request,
         "shapes.html",

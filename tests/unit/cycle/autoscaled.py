@@ -9,8 +9,8 @@ from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import Holding
 from admission.api.values.names import NodeName, Uid
-from admission.default_ports import NoFences
 from admission.api.values.selectors import Taint
+from admission.default_ports import NoFences
 from admission.lifecycle import transitions
 from admission.scheduling.capacity.node_needs import Bounds
 from admission.simulation import in_memory
