@@ -257,7 +257,7 @@ class _State:
             inputs = replace(inputs, known=known if elastic.is_whole(group) else None)
             if question in self._disproved:
                 return None
-        found = self._cheapest(inputs, question)
+        found = self._cheapest(inputs, question, is_asked=refusal is not None)
         if found is None or (not found.counts and not self._bounds.together):
             return None
         if question is not None:
@@ -268,10 +268,10 @@ class _State:
             self._take(group, needed)
         return why_not or needed
 
-    def _cheapest(self, inputs: Inputs, question: Hashable | None) -> Found[Grant] | None:
-        pods = len(inputs.group.waiting)
-        most = {name: min(len(nodes), pods) for name, nodes in self._free.items() if nodes}
-        pods = self._most_pods(inputs, most)
+    def _cheapest(self, inputs: Inputs, question: Hashable | None, *, is_asked: bool) -> Found[Grant] | None:
+        waiting = len(inputs.group.waiting)
+        most = {name: min(len(nodes), waiting) for name, nodes in self._free.items() if nodes}
+        pods = self._most_pods(inputs, most) if is_asked else elastic.least(inputs.group)
         found = self._search(inputs, question, most, pods)
         if found is None or not self._is_too_many(found.counts):
             return found
@@ -287,12 +287,12 @@ class _State:
         return any(total[name] > len(self._free[name]) for name in total)
 
     def _most_pods(self, inputs: Inputs, most: Counts) -> int:
-        """Return how many pods of a gang nodes are looked for, of one that may do with fewer than all that wait.
+        """Return for how many pods nodes are asked, of a gang that may do with fewer than all that wait.
 
-        For as many as would start on all nodes that may come. After a try that failed, for the fewest that may start.
+        For as many as would start on all nodes that may come; after a try that failed, for the fewest that may start.
         """
         group = inputs.group
-        if elastic.is_whole(group) or group.uid in self._rules.backoffs or not self._bounds.asks or not self.tries:
+        if elastic.is_whole(group) or group.uid in self._rules.backoffs or not self.tries:
             return elastic.least(group)
         self.tries -= 1
         grant = self._ask(inputs, most)

@@ -103,10 +103,10 @@ CASES: dict[str, tuple[ClusterBuilder, dict[str, dict[str, Any]], list[object]]]
         {"a": {}, "b": {"gpus": 8}, "c": {}},
         [["1 of shape x8"], "NoFeasiblePlacement", ["1 of shape x8"]],
     ),
-    "as many as an elastic gang may have": (
+    "as many as an elastic gang needs to start": (
         a_queue().shape("x8", gpus=8),
         {"a": {"pods": 4, "annotations": {names.GANG_MIN: "2"}}},
-        [["2 of shape x8"]],
+        [["1 of shape x8"]],
     ),
 }
 
