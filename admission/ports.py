@@ -30,7 +30,7 @@ from admission.api.muster.ledger_entries import (
     MemberUsageInterval,
     Posted,
     UsageInterval,
-    WaitingHour,
+    Waited,
 )
 from admission.api.muster.status_reports import ConditionReport, Notice, QueueReport
 from admission.api.snapshot import Snapshot
@@ -317,14 +317,14 @@ class Ledger(Protocol):
 
 
 class WaitingLog(Protocol):
-    """How long gangs have waited in each queue, hour by hour, kept beside the books."""
+    """How long gangs have waited in each queue, by hour, and by day and what they ask for, kept beside the books."""
 
-    async def waiting(self, start: datetime, end: datetime) -> Sequence[WaitingHour]:
-        """Return the hours that begin in a time. Raises LedgerUnavailableError."""
+    async def waiting(self, start: datetime, end: datetime) -> Waited:
+        """Return the hours and days that begin in a time. Raises LedgerUnavailableError."""
         ...
 
-    async def write_waiting(self, hours: Sequence[WaitingHour], *, epoch: int, keep_from: datetime) -> None:
-        """Replace all that is known of these hours, and remove those before `keep_from`.
+    async def write_waiting(self, waited: Waited, *, epoch: int, keep_from: datetime) -> None:
+        """Replace all that is known of these hours and days, and remove those before `keep_from`.
 
         Raises DeposedError and LedgerUnavailableError.
         """

@@ -12,4 +12,5 @@ __all__ = [
     "status_writer",
     "usage_recorder",
     "waiting_recorder",
+    "waiting_shapes",
 ]

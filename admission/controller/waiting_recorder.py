@@ -1,4 +1,6 @@
-"""Counts how long gangs wait in each queue, hour by hour, and writes it beside the books, for the dashboard's charts.
+"""Counts how long gangs wait in each queue, and writes it beside the books.
+
+By hour for the dashboard's charts, and by day and by what they ask for, for `muster capacity`.
 
 Totals of an hour are written, not additions, so that a write whose outcome is unknown may be repeated. A new leader
 goes on from the totals that its predecessor has written; what waited between the two is not counted.
@@ -12,8 +14,9 @@ from datetime import datetime, timedelta
 import structlog
 
 from admission.api.muster.gangs import GangReport, Phase
-from admission.api.muster.ledger_entries import WaitingHour
+from admission.api.muster.ledger_entries import Waited, WaitingHour, WaitingShape
 from admission.api.values.names import QueueName
+from admission.controller.waiting_shapes import NO_SHAPE, WaitingShapes
 from admission.cycle.state.result import CycleResult
 from admission.errors import LedgerUnavailableError
 from admission.ports import WaitingLog
@@ -30,16 +33,26 @@ HOUR = timedelta(hours=1)
 WAITING = (Phase.PENDING, Phase.EVICTED)
 
 
+MOST_SHAPES = 200
+"""The most shapes of a day, those that have waited for longest; what others have waited is kept without its shape."""
+
+ShapeKey = tuple[QueueName, str, str]
+"""A queue, a namespace and the text of a shape; without a shape no namespace."""
+
+
 class WaitingRecorder:
-    """The gang-seconds of hours that are not written yet, or not over. Only `observe` and `run` change them."""
+    """Gang-seconds of hours and days that are not written yet, or not over. Only `observe` and `run` change them."""
 
     def __init__(self, waiting_log: WaitingLog, clock: Callable[[], datetime]) -> None:
         self._log = waiting_log
         self._clock = clock
         self._gangs: tuple[GangReport, ...] = ()
+        self._shapes = WaitingShapes()
         self._counts: Counter[QueueName] = Counter()
+        self._shape_counts: Counter[ShapeKey] = Counter()
         self._counted_until: datetime | None = None
         self._totals: Counter[tuple[datetime, QueueName]] = Counter()
+        self._shape_totals: dict[datetime, Counter[ShapeKey]] = {}
         self._restored = False
 
     def observe(self, result: CycleResult) -> None:
@@ -48,7 +61,15 @@ class WaitingRecorder:
             return
         self._count_until_now()
         self._gangs = result.gangs
-        self._counts = Counter(gang.queue for gang in result.gangs if gang.phase in WAITING)
+        waiting = [gang for gang in result.gangs if gang.phase in WAITING]
+        shapes = self._shapes.update(waiting, result.groups, result.snapshot)
+        self._counts = Counter(gang.queue for gang in waiting)
+        self._shape_counts = Counter(
+            (gang.queue, gang.namespace, shape)
+            if (shape := shapes.get(gang.uid, NO_SHAPE)) != NO_SHAPE
+            else (gang.queue, "", NO_SHAPE)
+            for gang in waiting
+        )
 
     async def run(self, epoch: int) -> None:
         """Write what has waited, every minute until cancelled. Raises DeposedError."""
@@ -63,18 +84,44 @@ class WaitingRecorder:
         """Write what has waited up to now. Raises DeposedError and LedgerUnavailableError."""
         self._count_until_now()
         now = self._clock()
-        present = _hour_of(now)
+        present, today = _hour_of(now), _day_of(now)
         if not self._restored:
-            for hour in await self._log.waiting(present, present + HOUR):
-                self._totals[hour.hour, hour.queue] += hour.seconds
-            self._restored = True
+            await self._restore(present, today)
         totals = dict(self._totals)
-        rows = [WaitingHour(queue, hour, seconds) for (hour, queue), seconds in sorted(totals.items())]
-        if rows:
-            await self._log.write_waiting(rows, epoch=epoch, keep_from=now - KEPT)
+        hours = [WaitingHour(queue, hour, seconds) for (hour, queue), seconds in sorted(totals.items())]
+        shapes = [
+            WaitingShape(queue, namespace, day, shape, seconds)
+            for day, of_day in self._shape_totals.items()
+            for (queue, namespace, shape), seconds in _longest(of_day).items()
+        ]
+        days = set(self._shape_totals)
+        if hours or shapes:
+            await self._log.write_waiting(Waited(hours, shapes), epoch=epoch, keep_from=now - KEPT)
         for key in totals:
             if key[0] < present:
                 del self._totals[key]
+        for day in days:
+            if day < today:
+                del self._shape_totals[day]
+
+    async def _restore(self, present: datetime, today: datetime) -> None:
+        """Add what an earlier leader has written of this hour and this day."""
+        found = await self._log.waiting(min(present, today), present + HOUR)
+        for hour in found.hours:
+            if hour.hour == present:
+                self._totals[hour.hour, hour.queue] += hour.seconds
+        for one in found.shapes:
+            if one.day == today:
+                self._of_day(today)[one.queue, one.namespace, one.shape] += one.seconds
+        self._restored = True
+
+    def _of_day(self, day: datetime) -> Counter[ShapeKey]:
+        """Return what has waited on a day; shapes beyond twice those that are kept are added up without theirs."""
+        found = self._shape_totals.get(day, Counter())
+        if len(found) > 2 * MOST_SHAPES:
+            found = _longest(found)
+        self._shape_totals[day] = found
+        return found
 
     def _count_until_now(self) -> None:
         now = self._clock().replace(microsecond=0)
@@ -84,9 +131,29 @@ class WaitingRecorder:
             seconds = int((end - start).total_seconds())
             for queue, count in self._counts.items():
                 self._totals[_hour_of(start), queue] += count * seconds
+            of_day = self._of_day(_day_of(start)) if self._shape_counts else Counter[ShapeKey]()
+            for key, count in self._shape_counts.items():
+                of_day[key] += count * seconds
             start = end
         self._counted_until = start
 
 
+def _longest(of_day: Counter[ShapeKey]) -> Counter[ShapeKey]:
+    """Return what has waited for longest, and of all else the sums by queue, without shapes."""
+    if len(of_day) <= MOST_SHAPES:
+        return of_day
+    found = Counter[ShapeKey]()
+    left = MOST_SHAPES
+    for key, seconds in of_day.most_common():
+        is_kept = key[2] != NO_SHAPE and left > 0
+        left -= is_kept
+        found[key if is_kept else (key[0], "", NO_SHAPE)] += seconds
+    return found
+
+
 def _hour_of(at: datetime) -> datetime:
     return at.replace(minute=0, second=0, microsecond=0)
+
+
+def _day_of(at: datetime) -> datetime:
+    return at.replace(hour=0, minute=0, second=0, microsecond=0)

@@ -24,7 +24,7 @@ from admission.api.muster.ledger_entries import (
     MemberUsageInterval,
     Posted,
     UsageInterval,
-    WaitingHour,
+    Waited,
 )
 from admission.api.values.names import QueueName
 from admission.errors import LedgerCorruptError, LedgerUnavailableError, LedgerVersionError
@@ -211,8 +211,8 @@ class SqlLedger:
 
         return await self._exclusively(once)
 
-    async def write_waiting(self, hours: Sequence[WaitingHour], *, epoch: int, keep_from: datetime) -> None:
-        """Replace how long gangs have waited in these hours, and remove hours before `keep_from`.
+    async def write_waiting(self, waited: Waited, *, epoch: int, keep_from: datetime) -> None:
+        """Replace how long gangs have waited in these hours and days, and remove those before `keep_from`.
 
         Raises DeposedError and LedgerUnavailableError.
         """
@@ -220,16 +220,21 @@ class SqlLedger:
         async def once() -> None:
             async with engines.writing(self._engine) as connection:
                 await post.hold(connection, self._cluster, epoch)
-                await waiting_hours.write(connection, self._cluster, hours, keep_from=keep_from)
+                await waiting_hours.write(connection, self._cluster, waited, keep_from=keep_from)
 
         await self._exclusively(once)
 
-    async def waiting(self, start: datetime, end: datetime) -> list[WaitingHour]:
-        """Return how long gangs have waited in the hours that begin in a time. Raises LedgerUnavailableError."""
+    async def waiting(self, start: datetime, end: datetime) -> Waited:
+        """Return how long gangs have waited in the hours, and on the days, that begin in a time.
 
-        async def once() -> list[WaitingHour]:
+        Raises LedgerUnavailableError.
+        """
+
+        async def once() -> Waited:
             async with engines.reading(self._engine) as connection:
-                return await waiting_hours.between(connection, self._cluster, Window(start, end))
+                window = Window(start, end)
+                hours = await waiting_hours.between(connection, self._cluster, window)
+                return Waited(hours, await waiting_hours.shapes_between(connection, self._cluster, window))
 
         return await self._persist(once)
 

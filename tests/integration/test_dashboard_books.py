@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from admission.accounting.books import Account, Book
-from admission.api.muster.ledger_entries import Bucket, Kind, WaitingHour
+from admission.api.muster.ledger_entries import Bucket, Kind, Waited, WaitingHour
 from admission.api.values.names import QueueName
 from admission.dashboard.ledger_queries import Extent, GangSearch, Grouping, Search, Step, Window
 from admission.dashboard_app import Ledger
@@ -250,8 +250,8 @@ async def test_waiting_is_shown_by_period_and_queue(url: str, ledger: SqlLedger)
     start = AT.replace(minute=0, second=0, microsecond=0)
     other = QueueName("other")
     written = [WaitingHour(QUEUE, start, 60), WaitingHour(other, start, 7), WaitingHour(QUEUE, start + 2 * hour, 90)]
-    await ledger.write_waiting([WaitingHour(QUEUE, start, 1)], epoch=1, keep_from=start)
-    await ledger.write_waiting(written, epoch=1, keep_from=start)
+    await ledger.write_waiting(Waited([WaitingHour(QUEUE, start, 1)]), epoch=1, keep_from=start)
+    await ledger.write_waiting(Waited(written), epoch=1, keep_from=start)
 
     async with opened(url) as reading:
         window = Window(start + timedelta(minutes=30), start + 3 * hour)
@@ -261,14 +261,14 @@ async def test_waiting_is_shown_by_period_and_queue(url: str, ledger: SqlLedger)
     assert [period.start for period in every.periods] == [window.start, start + hour, start + 2 * hour]
     assert every.amounts == {QUEUE: [60, 0, 90], other: [7, 0, 0]}
     assert own.amounts == {QUEUE: [150]}
-    await ledger.write_waiting([], epoch=1, keep_from=start + hour)
-    assert await ledger.waiting(start, start + 3 * hour) == written[2:]
+    await ledger.write_waiting(Waited(), epoch=1, keep_from=start + hour)
+    assert await ledger.waiting(start, start + 3 * hour) == Waited(written[2:], [])
 
 
 async def test_a_deposed_leader_writes_no_waiting(ledger: SqlLedger) -> None:
     await ledger.fence(2)
 
     with pytest.raises(DeposedError):
-        await ledger.write_waiting([WaitingHour(QUEUE, AT, 60)], epoch=1, keep_from=AT)
+        await ledger.write_waiting(Waited([WaitingHour(QUEUE, AT, 60)]), epoch=1, keep_from=AT)
 
-    assert await ledger.waiting(AT, AT + timedelta(hours=1)) == []
+    assert await ledger.waiting(AT, AT + timedelta(hours=1)) == Waited([], [])

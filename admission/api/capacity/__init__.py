@@ -1,3 +1,3 @@
-"""What is said of nodes that a cluster may still get."""
+"""What is said of nodes that a cluster may still get, or gangs that waited for some."""
 
-__all__ = ["node_pools", "node_provision", "node_shapes", "provisioning_requests"]
+__all__ = ["gang_shapes", "node_pools", "node_provision", "node_shapes", "provisioning_requests"]

@@ -204,6 +204,45 @@ def decode_spec(reader: Reader) -> ClaimSpec:
     )
 
 
+def encode_spec(spec: ClaimSpec) -> Json:
+    """Return a ResourceClaimSpec that asks for the same devices; without `config`, and without derived attributes.
+
+    Raises AmountError for a capacity that cannot be written.
+    """
+    constraints = [
+        {
+            **({"requests": [*one.requests]} if one.requests else {}),
+            **({"matchAttribute": one.match} if one.match is not None else {}),
+            **({"distinctAttribute": one.distinct} if one.distinct is not None else {}),
+        }
+        for one in spec.constraints
+    ]
+    requests = [
+        {"name": one.name, "firstAvailable": [{"name": sub.name, **_encoded(sub)} for sub in one.alternatives]}
+        if one.first_available
+        else {"name": one.name, "exactly": _encoded(one.alternatives[0])}
+        for one in spec.requests
+    ]
+    return {"devices": {"requests": requests, **({"constraints": constraints} if constraints else {})}}
+
+
+def _encoded(request: DeviceRequest) -> dict[str, Any]:
+    """Return one alternative of a request without its name."""
+    found: dict[str, Any] = {"deviceClassName": request.device_class, "allocationMode": request.mode}
+    if request.mode == EXACT_COUNT:
+        found["count"] = request.count
+    if request.selectors:
+        found["selectors"] = [{"cel": {"expression": text}} for text in request.selectors]
+    if request.admin_access is not None:
+        found["adminAccess"] = request.admin_access
+    if request.tolerations:
+        found["tolerations"] = [*map(selectors.encode_toleration, request.tolerations)]
+    if request.capacity is not None:
+        amounts = {name: quantities.write(amount) for name, amount in request.capacity.items()}
+        found["capacity"] = {"requests": amounts}
+    return found
+
+
 def _config(spec: Reader) -> tuple[Json, ...]:
     """Return `config` unchanged; request names in it must be strings."""
     for entry in spec.children("config"):

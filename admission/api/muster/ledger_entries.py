@@ -5,7 +5,7 @@ opens or closes *seats* (a pod's place on a node) and *holdings* (a claim's devi
 that died half-way finds in the ledger what to finish or to withdraw.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -184,6 +184,26 @@ class WaitingHour(NamedTuple):
     queue: QueueName
     hour: datetime
     seconds: int
+
+
+class WaitingShape(NamedTuple):
+    """How long gangs of one shape have waited on a day (UTC) in a queue, in gang-seconds, with those of one namespace.
+
+    shape: the text of an `api.capacity.gang_shapes`; empty for all gangs that have none, or whose shape is not kept.
+    """
+
+    queue: QueueName
+    namespace: str
+    day: datetime
+    shape: str
+    seconds: int
+
+
+class Waited(NamedTuple):
+    """How long gangs have waited, of some hours and some days."""
+
+    hours: Sequence[WaitingHour] = ()
+    shapes: Sequence[WaitingShape] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

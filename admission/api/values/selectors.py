@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from admission.api.values import formats
-from admission.api.values.decoding import Reader
+from admission.api.values.decoding import Json, Reader
 
 _DECIMAL = re.compile("0|-?[1-9][0-9]{0,18}")
 """A whole number, as tolerations compare them: without zeros before it."""
@@ -210,6 +210,18 @@ def decode_toleration(reader: Reader) -> Toleration:
         effect=reader.text("effect"),
         seconds=reader.integer("tolerationSeconds") if "tolerationSeconds" in reader else None,
     )
+
+
+def encode_toleration(toleration: Toleration) -> Json:
+    """Return a toleration as Kubernetes writes it."""
+    texts = {
+        "key": toleration.key,
+        "operator": toleration.operator,
+        "value": toleration.value,
+        "effect": toleration.effect,
+    }
+    seconds = {"tolerationSeconds": toleration.seconds} if toleration.seconds is not None else {}
+    return {**{name: text for name, text in texts.items() if text}, **seconds}
 
 
 def _requirement(reader: Reader) -> Requirement:

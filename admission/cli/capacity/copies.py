@@ -1,6 +1,6 @@
 """How many more gangs of one shape would start now, and what stops the next one.
 
-Copies of a Job are added to the manifests of a cluster and simulated by `offline`, so the answer is the controller's.
+Copies of a gang are added to the manifests of a cluster and simulated by `offline`, so the answer is the controller's.
 The copies are newer than all that is in the input, so what waits there goes first.
 """
 
@@ -8,18 +8,19 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Protocol
 
 from admission.api.kubernetes.pods import DEFAULT_SCHEDULER
 from admission.api.values.decoding import Json
 from admission.api.values.reasons import Detail
 from admission.cycle import profile as cycle_profile
 from admission.dra.compatibility import SchedulerProfile
-from admission.dra.requests.gang_request import PodDemand
 from admission.errors import FixError
 from admission.scheduling.checks import demand
+from admission.scheduling.fragments import Wanted
 from admission.simulation import expand, offline
 from admission.simulation.offline import STEPS, GangOutcome, Outcome, Verdict
-from admission.workloads import gangs
+from admission.workloads import gangs, topology
 
 MOST = 100
 """Copies of one shape, unless the caller wants others."""
@@ -31,9 +32,36 @@ GROWTH = 4
 """How many times as many copies are tried if all have started."""
 
 
+class Shape(Protocol):
+    """A gang of which copies are tried. shared: what all copies use, as templates. pods: how many it has at a time.
+
+    namespace: empty for that of the settings.
+    """
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def shared(self) -> Sequence[Json]: ...
+
+    @property
+    def pods(self) -> int: ...
+
+    @property
+    def namespace(self) -> str: ...
+
+    def name(self, number: int) -> str:
+        """Return the name of a copy, so that the copies are tried in the order of their numbers."""
+        ...
+
+    def copy(self, number: int) -> list[Json]:
+        """Return the objects of a copy."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """A gang of which copies are tried. job: its batch Job, with a name. shared: what all copies use, as templates."""
+class JobShape:
+    """A gang that a batch Job makes, which has a name."""
 
     title: str
     job: Json
@@ -44,6 +72,20 @@ class Shape:
         """Return how many pods the Job makes at a time; 1 where it does not say a number."""
         found = self.job.get("spec", {}).get("parallelism")
         return found if isinstance(found, int) and found > 0 else 1
+
+    @property
+    def namespace(self) -> str:
+        return str(self.job["metadata"].get("namespace") or "")
+
+    def name(self, number: int) -> str:
+        return f"{self.job['metadata']['name']}-{number:04}"
+
+    def copy(self, number: int) -> list[Json]:
+        found = copy.deepcopy(dict(self.job))
+        known = found["metadata"]
+        kept = {name: known[name] for name in ("namespace", "labels", "annotations") if name in known}
+        found["metadata"] = {**kept, "name": self.name(number)}
+        return [found]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +137,9 @@ async def measure(objects: Sequence[Json], shape: Shape, settings: Settings) -> 
 
 
 async def _tried(objects: Sequence[Json], shape: Shape, settings: Settings, copies: int, before: set[str]) -> Capacity:
-    jobs = [_copy(shape.job, number) for number in range(copies)]
-    names = [f"{one['metadata'].get('namespace') or settings.namespace}/{one['metadata']['name']}" for one in jobs]
-    outcome = await simulated([*objects, *shape.shared, *jobs], settings)
+    made = [body for number in range(copies) for body in shape.copy(number)]
+    names = [f"{shape.namespace or settings.namespace}/{shape.name(number)}" for number in range(copies)]
+    outcome = await simulated([*objects, *shape.shared, *made], settings)
     by_key = {_key(gang): gang for gang in outcome.gangs}
     own = [by_key[name] for name in names if name in by_key]
     if not own:
@@ -119,17 +161,22 @@ async def _tried(objects: Sequence[Json], shape: Shape, settings: Settings, copi
     )
 
 
-def demands(objects: Sequence[Json], shape: Shape, settings: Settings) -> tuple[PodDemand, ...]:
-    """Return what the pods of one gang of a shape demand. Raises FixError if no gang is made of it."""
-    job = _copy(shape.job, 0)
+def wanted(objects: Sequence[Json], shape: Shape, settings: Settings) -> Wanted:
+    """Return what one gang of a shape asks for. Raises FixError if no gang is made of it."""
     snapshot = expand.expand(
-        [*objects, *shape.shared, job], now=settings.now, namespace=settings.namespace, profile=settings.profile
+        [*objects, *shape.shared, *shape.copy(0)],
+        now=settings.now,
+        namespace=settings.namespace,
+        profile=settings.profile,
     ).snapshot
-    key = (job["metadata"].get("namespace") or settings.namespace, job["metadata"]["name"])
+    key = (shape.namespace or settings.namespace, shape.name(0))
     for group in gangs.groups(snapshot, {}):
         workload = group.identity.workload
-        if workload is not None and (group.identity.namespace, workload.name) == key and group.waiting:
-            return demand.demands(group, snapshot)
+        name = workload.name if workload is not None else group.identity.name
+        if (group.identity.namespace, name) == key and group.waiting:
+            asked = topology.request(group)
+            pods = topology.with_subgroups(demand.demands(group, snapshot), asked, group)
+            return Wanted(pods=pods, topology=asked)
     raise FixError(f"{shape.title}: no gang is made of it in namespace {key[0]}; `muster lint` says what is wrong")
 
 
@@ -139,15 +186,6 @@ async def simulated(objects: Sequence[Json], settings: Settings) -> Outcome:
     return await offline.simulate(
         cluster, steps=settings.steps, schedulers=settings.schedulers, strands_least=settings.strands_least
     )
-
-
-def _copy(job: Json, number: int) -> Json:
-    """Return a Job that differs by its name alone, so that the copies are tried in the order of their numbers."""
-    found = copy.deepcopy(dict(job))
-    known = found["metadata"]
-    kept = {name: known[name] for name in ("namespace", "labels", "annotations") if name in known}
-    found["metadata"] = {**kept, "name": f"{known['name']}-{number:04}"}
-    return found
 
 
 def _key(gang: GangOutcome) -> str:

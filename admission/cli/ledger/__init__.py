@@ -1,1 +1,3 @@
 """The commands of `muster ledger`."""
+
+__all__ = ["options"]

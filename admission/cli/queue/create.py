@@ -14,6 +14,7 @@ from admission.cli.queue.spec_options import (
     ClassOption,
     DefaultOption,
     HoldAtOption,
+    IdleOption,
     LendOption,
     MaxWaitOption,
     NamespacesOption,
@@ -48,6 +49,7 @@ def create(
     priority_classes: ClassOption = None,
     hold_at: HoldAtOption = None,
     max_wait: MaxWaitOption = "",
+    idle: IdleOption = None,
     dry_run: DryRunOption = DryRun.NONE,
     output: ObjectFormatOption = None,
     kubeconfig: KubeconfigOption = None,
@@ -65,6 +67,7 @@ def create(
         priority_classes=priority_classes or (),
         hold_at=hold_at,
         max_wait=max_wait,
+        idle=idle or (),
     )
     queue = spec_options.a_queue(name, options)
 

@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,14 @@ from admission.cli.queue.spec_options import (
     ClassOption,
     DefaultOption,
     HoldAtOption,
+    IdleOption,
     LendOption,
     MaxWaitOption,
     NamespacesOption,
     ParentOption,
     QuotaOption,
     RemoveClassOption,
+    RemoveIdleOption,
     RemoveQuotaOption,
     SelectorOption,
     SpecOptions,
@@ -45,6 +48,7 @@ EPILOG = apps.epilog(
         "KUBE_EDITOR='code --wait' muster queue edit research",
         "muster queue edit research --quota gpus=32 --borrowing-limit gpus=8",
         "muster queue edit research --remove-quota memory --remove-priority-class low",
+        "muster queue edit research --idle after=4h --idle action=Evict",
     ),
     "Options change what they name, and open no editor; what is removed goes first. What is wrong with an edited queue "
     "is written above it and the editor opens again; a file that is saved without another change is kept, and named.",
@@ -77,8 +81,10 @@ def edit(
     priority_classes: ClassOption = None,
     hold_at: HoldAtOption = None,
     max_wait: MaxWaitOption = "",
+    idle: IdleOption = None,
     removed_quotas: RemoveQuotaOption = None,
     removed_classes: RemoveClassOption = None,
+    removes_idle: RemoveIdleOption = False,
     dry_run: DryRunOption = DryRun.NONE,
     output: ObjectFormatOption = None,
     kubeconfig: KubeconfigOption = None,
@@ -96,12 +102,11 @@ def edit(
         priority_classes=priority_classes or (),
         hold_at=hold_at,
         max_wait=max_wait,
+        idle=idle or (),
         removed_quotas=removed_quotas or (),
         removed_classes=removed_classes or (),
+        removes_idle=removes_idle,
     )
-
-    async def read(cluster: Cluster) -> Json:
-        return await _read(cluster, name)
 
     def write(queue: Json) -> Json:
         async def replace(cluster: Cluster) -> Json:
@@ -111,7 +116,7 @@ def edit(
             return queue
         return cluster_options.query(replace, kubeconfig=kubeconfig, context=context)
 
-    before = cluster_options.query(read, kubeconfig=kubeconfig, context=context)
+    before = cluster_options.query(partial(_read, name=name), kubeconfig=kubeconfig, context=context)
     if options:
         wanted = {**before, "spec": options.applied_to(before.get("spec") or {})}
         made = write(wanted) if wanted != before else None

@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from admission.api import suggestions
+from admission.api.device_use.idle import IdleAction
 from admission.api.muster.queues import HoldAt
 from admission.api.values import names, quantities
 from admission.api.values.decoding import Json
@@ -61,6 +62,15 @@ HoldAtOption = Annotated[
 MaxWaitOption = Annotated[
     str, typer.Option("--max-wait", help="How long its gangs may wait before an alert tells of it: 4h.")
 ]
+IdleOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--idle",
+        metavar="FIELD=VALUE",
+        help="When a gang of it is idle, and what follows, repeatable: after=4h, belowPercent=10, action=Evict.",
+    ),
+]
+RemoveIdleOption = Annotated[bool, typer.Option("--remove-idle", help="Remove idle: no gang of it counts as idle.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +87,10 @@ class SpecOptions:
     priority_classes: Sequence[str] = ()
     hold_at: HoldAt | None = None
     max_wait: str = ""
+    idle: Sequence[str] = ()
     removed_quotas: Sequence[str] = ()
     removed_classes: Sequence[str] = ()
+    removes_idle: bool = False
 
     def __bool__(self) -> bool:
         return self != SpecOptions()
@@ -102,6 +114,10 @@ class SpecOptions:
             changed["holdAt"] = str(self.hold_at)
         if self.max_wait:
             changed["maxWait"] = object_writes.duration("--max-wait", self.max_wait)
+        if self.removes_idle:
+            changed.pop("idle", None)
+        if self.idle:
+            changed["idle"] = {**(changed.get("idle") or {}), **_idle(self.idle)}
         if self.quotas or self.borrow_limits or self.lend_limits:
             changed["quotas"] = self._quotas(changed.get("quotas") or ())
         if self.priority_classes:
@@ -151,6 +167,29 @@ def _amounts(option: str, texts: Sequence[str], field: str) -> dict[str, dict[st
         except AmountError as error:
             raise FixError(f"{option}: {meter}={text}: {error}") from error
     return {meter: {field: text} for meter, text in given.items()}
+
+
+def _idle(texts: Sequence[str]) -> dict[str, str | int]:
+    """Return fields of `spec.idle`. Raises FixError for what they cannot be."""
+    found: dict[str, str | int] = {}
+    for name, text in object_writes.amounts("--idle", texts, "after=4h").items():
+        match name:
+            case "belowPercent":
+                if text not in _PERCENTAGES:
+                    raise FixError(f"--idle: belowPercent={text}: it is a whole number from 1 to 100")
+                found[name] = int(text)
+            case "after":
+                found[name] = object_writes.duration("--idle after", text)
+            case "action":
+                if text not in tuple(IdleAction):
+                    raise FixError(f"--idle: action={text}: it is one of {', '.join(IdleAction)}")
+                found[name] = text
+            case _:
+                raise FixError(f"--idle: there is no {name}; it has belowPercent, after, action")
+    return found
+
+
+_PERCENTAGES = frozenset(map(str, range(1, 101)))
 
 
 def _priority(name: str, text: str) -> int:

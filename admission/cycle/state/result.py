@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from admission.api.muster.gangs import Evicted, GangReport
 from admission.api.muster.status_reports import ConditionReport, QueueReport
+from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import Hold
 from admission.cycle.outcome import Outcome
@@ -41,7 +42,7 @@ class CycleResult:
     devices to Muster. decisions: the new outcomes. defects: unexpected exceptions, by gang; other gangs are not
     affected. outside: by metered class, the devices that pods outside every queue hold. allocations: the devices of
     every allocated claim, if they are exported; a new mapping only if one changed. scheduler: the kube-scheduler
-    that was predicted; None if its release is older than every known one.
+    that was predicted; None if its release is older than every known one. groups, snapshot: what the gangs are made of.
     """
 
     gangs: tuple[GangReport, ...] = ()
@@ -59,3 +60,5 @@ class CycleResult:
     outside: Mapping[str, int] = field(default_factory=dict)
     allocations: AllocationsByClaim = field(default_factory=dict)
     scheduler: SchedulerProfile | None = field(default_factory=SchedulerProfile)
+    groups: Mapping[GangUid, Group] = field(default_factory=dict, repr=False, compare=False)
+    snapshot: Snapshot = field(default_factory=Snapshot, repr=False, compare=False)

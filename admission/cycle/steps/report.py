@@ -121,6 +121,8 @@ class CycleReport:
             outside=outside,
             allocations=allocations,
             scheduler=inputs.profile,
+            groups=inputs.by_uid,
+            snapshot=inputs.snapshot,
         )
 
     def make(self, inputs: CycleInputs, decided: Collection[GangUid]) -> Statuses:

@@ -4,8 +4,8 @@
 `open_gangs`, `open_seats` and `open_holdings` are projections: the content of `accounting.books.Book` after all
 transactions. `closings` and `carried_usage` remain of periods whose rows were archived. `shared_budgets` and
 `budget_shares` hold what clusters have taken of budgets that they share, `waiting_hours` how long gangs have waited in
-each queue, for charts; only these three are not part of any chain. `measured_usage` holds what devices did;
-transactions vouch for it.
+each queue, for charts, `waiting_shapes` the same by what they ask for; only these four are not part of any chain.
+`measured_usage` holds what devices did; transactions vouch for it.
 
 Triggers in the migrations keep `transactions`, `postings`, `closings`, `carried_usage` and `measured_usage`
 append-only, except that transactions, their postings and their measured use may be removed up to the sequence through
@@ -44,7 +44,7 @@ from admission.ledger.db.column_types import (
     whole_or_missing,
 )
 
-REVISION = "0004"
+REVISION = "0005"
 """The newest migration, whose schema this program reads and writes."""
 
 FORMATS = (1, 2)
@@ -227,6 +227,20 @@ waiting_hours = Table(
     Column("queue", String(253), nullable=False),
     Column("seconds", BigInteger, nullable=False),  # gang-seconds
     PrimaryKeyConstraint("cluster", "hour", "queue"),
+    ForeignKeyConstraint(["cluster"], ["clusters.cluster"]),
+)
+
+waiting_shapes = Table(
+    "waiting_shapes",
+    metadata,
+    Column("cluster", String(253), nullable=False),
+    Column("day", Instant, nullable=False),
+    Column("queue", String(253), nullable=False),
+    Column("namespace", String(253), nullable=False),
+    Column("digest", String(64), nullable=False),  # SHA-256 of the shape
+    Column("shape", Text, nullable=False),
+    Column("seconds", BigInteger, nullable=False),  # gang-seconds
+    PrimaryKeyConstraint("cluster", "day", "queue", "namespace", "digest"),
     ForeignKeyConstraint(["cluster"], ["clusters.cluster"]),
 )
 

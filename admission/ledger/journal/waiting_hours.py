@@ -1,30 +1,40 @@
-"""How long gangs have waited in each queue, by hour: gang-seconds, which the leader counts and writes.
+"""How long gangs have waited in each queue, by hour, and by day and shape: gang-seconds that the leader counts.
 
-They are for charts and no part of the chain: hours that are older than what charts show are removed, and a time without
-a leader counts nothing.
+They are for charts and `muster capacity`, and no part of the chain: hours that are older than what charts show are
+removed, and a time without a leader counts nothing.
 """
 
-from collections.abc import Sequence
+import hashlib
 from datetime import datetime
 
 from sqlalchemy import delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.api.muster.ledger_entries import WaitingHour
-from admission.ledger.db.tables import waiting_hours
+from admission.api.muster.ledger_entries import Waited, WaitingHour, WaitingShape
+from admission.ledger.db.tables import waiting_hours, waiting_shapes
 from admission.ledger.journal.base import Window
 
 
-async def write(
-    connection: AsyncConnection, cluster: str, hours: Sequence[WaitingHour], *, keep_from: datetime
-) -> None:
-    """Replace all that is known of these hours, and remove those before `keep_from`."""
-    own = waiting_hours.c.cluster == cluster
-    stated = sorted({hour.hour for hour in hours})
-    await connection.execute(delete(waiting_hours).where(own, waiting_hours.c.hour < keep_from))
-    await connection.execute(delete(waiting_hours).where(own, waiting_hours.c.hour.in_(stated)))
-    if hours:
-        await connection.execute(insert(waiting_hours), [{"cluster": cluster, **hour._asdict()} for hour in hours])
+async def write(connection: AsyncConnection, cluster: str, waited: Waited, *, keep_from: datetime) -> None:
+    """Replace all that is known of these hours and days, and remove those before `keep_from`."""
+    hours, days = waiting_hours.c, waiting_shapes.c
+    rows = [
+        {"cluster": cluster, "digest": hashlib.sha256(one.shape.encode()).hexdigest(), **one._asdict()}
+        for one in waited.shapes
+    ]
+    for table, at, stated in (
+        (waiting_hours, hours.hour, {hour.hour for hour in waited.hours}),
+        (waiting_shapes, days.day, {shape.day for shape in waited.shapes}),
+    ):
+        own = table.c.cluster == cluster
+        await connection.execute(delete(table).where(own, at < keep_from))
+        await connection.execute(delete(table).where(own, at.in_(sorted(stated))))
+    if waited.hours:
+        await connection.execute(
+            insert(waiting_hours), [{"cluster": cluster, **hour._asdict()} for hour in waited.hours]
+        )
+    if rows:
+        await connection.execute(insert(waiting_shapes), rows)
 
 
 async def between(connection: AsyncConnection, cluster: str, window: Window, queue: str = "") -> list[WaitingHour]:
@@ -37,3 +47,14 @@ async def between(connection: AsyncConnection, cluster: str, window: Window, que
         query = query.where(columns.queue == queue)
     rows = await connection.execute(query.order_by(columns.hour, columns.queue))
     return [WaitingHour(*row) for row in rows]
+
+
+async def shapes_between(connection: AsyncConnection, cluster: str, window: Window) -> list[WaitingShape]:
+    """Return the days that begin in a time, in order."""
+    columns = waiting_shapes.c
+    query = (
+        select(columns.queue, columns.namespace, columns.day, columns.shape, columns.seconds)
+        .where(columns.cluster == cluster, columns.day >= window.start, columns.day < window.end)
+        .order_by(columns.day, columns.queue, columns.namespace, columns.digest)
+    )
+    return [WaitingShape(*row) for row in await connection.execute(query)]

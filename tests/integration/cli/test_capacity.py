@@ -1,7 +1,10 @@
 """`muster capacity`: how many gangs of a shape start, what stops the next one, and at whose cost."""
 
+import asyncio
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,8 +13,16 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from admission import cli
+from admission.api.capacity import gang_shapes
+from admission.api.capacity.gang_shapes import PodShape
+from admission.api.kubernetes import claims
+from admission.api.muster.ledger_entries import Waited, WaitingShape
+from admission.api.values.decoding import Reader
+from admission.api.values.names import QueueName
 from admission.cli.capacity import copies
+from admission.ledger.sql_ledger import SqlLedger
 from tests.builders import CLASS
+from tests.integration.ledgers import CLUSTER, ON_SQLITE
 
 OFFLINE = Path(__file__).parents[3] / "config" / "examples" / "offline"
 """Two nodes with four GPUs each."""
@@ -169,10 +180,12 @@ def kept_to(node: str, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [template, job]
 
 
-def in_pieces(run: Run, folder: Path, bodies: list[dict[str, Any]], *words: str) -> dict[str, Any]:
+def in_pieces(
+    run: Run, folder: Path, bodies: list[dict[str, Any]], *words: str, hardware: Sequence[str] = (str(OFFLINE),)
+) -> dict[str, Any]:
     file = folder / "cluster.yaml"
     file.write_text(yaml.safe_dump_all(bodies))
-    result = run(str(OFFLINE), str(file), "-n", "ml", "--format", "json", "--pieces", "--queue", "q", *words)
+    result = run(*hardware, str(file), "-n", "ml", "--format", "json", "--pieces", "--queue", "q", *words)
     assert result.exit_code in {0, 3}, result.output
     found: dict[str, Any] = json.loads(result.stdout)
     return found
@@ -240,3 +253,110 @@ def test_no_move_is_proposed_of_a_gang_that_would_find_no_other_place(run: Run, 
     )
 
     assert (found["free"], found["moves"]) == ([], [])
+
+
+def racks(count: int) -> list[dict[str, Any]]:
+    """Return nodes with four GPUs, each in a rack of its own."""
+    selector = {"cel": {"expression": f"device.driver == '{CLASS}'"}}
+    bodies: list[dict[str, Any]] = [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceClass",
+            "metadata": {"name": CLASS},
+            "spec": {"selectors": [selector]},
+        }
+    ]
+    for name in (f"rack-{number}" for number in range(1, count + 1)):
+        meta = {"name": name, "labels": {"kubernetes.io/hostname": name, "example.com/rack": name}}
+        allocatable = {"cpu": "64", "memory": "512Gi", "pods": "110"}
+        bodies.append({"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": {"allocatable": allocatable}})
+        pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+        devices = [{"name": f"gpu-{at}"} for at in range(4)]
+        spec = {"driver": CLASS, "nodeName": name, "pool": pool, "devices": devices}
+        slice_ = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
+        bodies.append(slice_)
+    return bodies
+
+
+RACK = {"muster.dev/topology": "example.com/rack"}
+
+
+def test_a_gang_that_has_to_be_in_one_rack_uses_no_pieces_of_two(run: Run, tmp_path: Path) -> None:
+    template, job = a_job("train", queue="q", pods=2, gpus=2)
+    job["spec"]["template"]["metadata"]["annotations"] = RACK
+    train = tmp_path / "train.yaml"
+    train.write_text(yaml.safe_dump_all([template, job]))
+    there = [*running("small", "rack-1", [0]), *running("large", "rack-2", [0, 1])]
+
+    words = ("--gang", str(train), "--shape", f"2x2:{CLASS}")
+    found = in_pieces(run, tmp_path, [*COUNTED, *racks(2), *there], *words, hardware=())
+
+    assert {one["shape"]: one["starts"] for one in found["shapes"]} == {f"2x2:{CLASS}": 1, str(train): 0}
+    assert {one["node"]: [*one["usable"].values()] for one in found["free"]} == {"rack-1": [2, 0], "rack-2": [2, 0]}
+    moves = [(one["gang"], one["to"]) for one in found["moves"] if one["shape"] == str(train)]
+    assert moves == [("ml/small", ["rack-2"]), ("ml/large", ["rack-1"])]
+
+
+@pytest.mark.parametrize("annotations", [{}, RACK], ids=["anywhere", "in one rack"])
+def test_a_running_gang_is_moved_to_one_rack_if_it_has_to_be_in_one(
+    annotations: dict[str, str], run: Run, tmp_path: Path
+) -> None:
+    there = [*running("second", "rack-2", [0, 1, 2]), *running("third", "rack-3", [0, 1, 2])]
+    for at in range(2):
+        claim, pod = running(f"pair-{at}", "rack-1", [at])
+        pod["metadata"]["labels"]["muster.dev/gang"] = "pair"
+        pod["metadata"]["annotations"] = {"muster.dev/gang-size": "2", **annotations}
+        there += [claim, pod]
+
+    found = in_pieces(run, tmp_path, [*COUNTED, *racks(3), *there], "--shape", f"1x4:{CLASS}", hardware=())
+
+    moves = [(one["gang"], one["to"]) for one in found["moves"]]
+    assert moves == ([] if annotations else [("ml/pair", ["rack-2", "rack-3"])])
+
+
+@ON_SQLITE
+def test_gangs_that_waited_are_tried_in_their_queues_by_what_they_asked_for(url: str, run: Run, tmp_path: Path) -> None:
+    spec = claims.decode_spec(
+        Reader({"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": CLASS, "count": 2}}]}})
+    )
+    pair = PodShape(count=2, requests=(("cpu", "4"),), claims=(spec,))
+    leading = gang_shapes.of_pods([pair, PodShape(count=1, requests=(("cpu", "1"),))])
+    large = gang_shapes.of_pods([replace(pair, count=9)])
+    assert leading is not None
+    assert large is not None
+    day = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
+    queue = QueueName("q")
+    shapes = [
+        WaitingShape(queue, "ml", day, leading.text, 7_200),
+        WaitingShape(queue, "ml", day - timedelta(days=1), leading.text, 3_600),
+        WaitingShape(queue, "ml", day, large.text, 1_800),
+        WaitingShape(queue, "", day, "", 900),
+        WaitingShape(queue, "ml", day - timedelta(days=31), large.text, 10**6),
+    ]
+
+    async def fill() -> None:
+        async with SqlLedger.open(url, CLUSTER) as ledger:
+            await ledger.fence(1)
+            await ledger.write_waiting(Waited(shapes=shapes), epoch=1, keep_from=day - timedelta(days=40))
+
+    asyncio.run(fill())
+    words = ("--waited", "--database", url, "--cluster", CLUSTER)
+    found = in_pieces(run, tmp_path, COUNTED, *words)
+
+    assert found["otherWaitedSeconds"] == 900
+    assert [(one["shape"], one["starts"], one["waitedSeconds"], one["reason"]) for one in found["shapes"]] == [
+        (f"2x2:{CLASS} cpu=4 + 1x0 cpu=1 in q", 2, 10_800, "DevicesBusy"),
+        (f"9x2:{CLASS} cpu=4 in q", 0, 1_800, "NoFeasiblePlacement"),
+    ]
+    assert [[*one["usable"].values()] for one in found["free"]] == [[4, 4], [4, 4]]
+
+    text = run(str(OFFLINE), str(tmp_path / "cluster.yaml"), *words)
+    assert "GANG-HOURS" in text.stdout
+    assert "gangs of other shapes, or of none, have waited for 0.2 gang-hours" in text.output
+
+
+@ON_SQLITE
+def test_books_that_know_of_nobody_who_waited_say_so(url: str, run: Run) -> None:
+    result = run(str(OFFLINE), "--waited", "--database", url, "--cluster", CLUSTER)
+    assert result.exit_code != 0
+    assert "the books know of no gang with a shape that waited in the last 30 days" in str(result.exception)

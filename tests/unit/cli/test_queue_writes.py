@@ -1,5 +1,6 @@
 """`muster queue create` and `edit`: the spec that options make, and what becomes of mistakes in an editor."""
 
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import yaml
 
 from admission.api.muster.queues import HoldAt
+from admission.api.schemas import queue as queue_schema
 from admission.api.values.decoding import Json
 from admission.cli.queue import edit as queue_edit, spec_options
 from admission.cli.queue.edit import EditCancelledError
@@ -69,6 +71,21 @@ SPECS: dict[str, tuple[Json, SpecOptions, Json]] = {
         SpecOptions(quotas=("a=4",), removed_quotas=("b", "a"), removed_classes=("low",)),
         {"quotas": [{"meter": "a", "nominal": "4"}]},
     ),
+    "fields of idle are set beside others of it": (
+        {"idle": {"belowPercent": 7, "after": "2h"}},
+        SpecOptions(idle=("after=4h", "action=Evict")),
+        {"idle": {"belowPercent": 7, "after": "4h", "action": "Evict"}},
+    ),
+    "idle is removed, or begins anew": (
+        {"idle": {"belowPercent": 7}, "parent": "all"},
+        SpecOptions(idle=("belowPercent=9",), removes_idle=True),
+        {"idle": {"belowPercent": 9}, "parent": "all"},
+    ),
+    "no gang counts as idle": (
+        {"idle": {"belowPercent": 7}, "parent": "all"},
+        SpecOptions(removes_idle=True),
+        {"parent": "all"},
+    ),
     "several namespaces": (
         {},
         SpecOptions(namespaces=("a", "b")),
@@ -91,6 +108,37 @@ def test_options_make_a_spec(before: Json, options: SpecOptions, after: Json) ->
     assert options.applied_to(before) == after
     assert options
     assert not SpecOptions()
+
+
+WRONG_IDLE = {
+    "percent=5": "--idle: there is no percent; it has belowPercent, after, action",
+    "belowPercent=0": "--idle: belowPercent=0: it is a whole number from 1 to 100",
+    "belowPercent=5.5": "--idle: belowPercent=5.5: it is a whole number from 1 to 100",
+    "action=evict": "--idle: action=evict: it is one of Report, PreemptFirst, Evict",
+}
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG_IDLE.items(), ids=WRONG_IDLE)
+def test_a_field_of_idle_that_it_cannot_have_is_refused(text: str, message: str) -> None:
+    with pytest.raises(FixError, match=f"^{re.escape(message)}$"):
+        SpecOptions(idle=(text,)).applied_to({})
+
+
+def test_a_field_of_a_queue_has_an_option_or_the_page_says_that_it_has_none() -> None:
+    page = Path("docs/commands.md").read_text(encoding="utf-8")
+    (told,) = re.findall(r"These fields of a Queue's spec have no option, [^:]*: ([^.]*)\.", page)
+    options = SpecOptions(
+        quotas=("a=1",),
+        parent="p",
+        namespaces=("a",),
+        is_default=True,
+        priority_classes=("a=1",),
+        hold_at=HoldAt.POD,
+        max_wait="1h",
+        idle=("after=1h",),
+    )
+    spec = queue_schema.schema()["properties"]["spec"]["properties"]
+    assert {*re.findall(r"`(\w+)`", told), *options.applied_to({}), "stopPolicy"} == set(spec)
 
 
 REMOVED_WRONGLY = {

@@ -1,0 +1,101 @@
+"""Shapes of gangs: one text for gangs that ask for the same, from which the same is asked again."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, strategies as st
+
+from admission.api.capacity import gang_shapes
+from admission.api.capacity.gang_shapes import PodShape
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.claims import ALL, ClaimSpec, Constraint, DeviceRequest, Request
+from admission.api.values.decoding import Reader
+from admission.api.values.selectors import Toleration
+from admission.errors import MalformedObjectError
+
+NAMES = st.sampled_from(["a", "b", "gpu"])
+
+
+@st.composite
+def device_requests(draw: st.DrawFn, name: str) -> DeviceRequest:
+    mode = draw(st.sampled_from(["ExactCount", ALL]))
+    amounts = st.builds(Fraction, st.integers(1, 10**6), st.sampled_from([1, 1000]))
+    return DeviceRequest(
+        name=name,
+        device_class=draw(st.sampled_from(["gpu.example.com", "mig.example.com"])),
+        selectors=draw(st.sampled_from([(), ("device.driver == 'x'",), ("a", "b")])),
+        mode=mode,
+        count=draw(st.integers(1, 8)) if mode != ALL else 0,
+        tolerations=draw(
+            st.sampled_from([(), (Toleration(key="k", operator="Exists", effect="NoExecute", seconds=5),)])
+        ),
+        capacity=draw(st.none() | st.dictionaries(NAMES, amounts, max_size=2)),
+    )
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> Request:
+    name = draw(NAMES)
+    if draw(st.booleans()):
+        return Request(name=name, alternatives=(draw(device_requests(name)),))
+    subs = tuple(draw(device_requests(sub)) for sub in ("one", "two"))
+    return Request(name=name, alternatives=subs, first_available=True)
+
+
+SPECS = st.builds(
+    ClaimSpec,
+    requests=st.lists(requests(), min_size=1, max_size=3).map(tuple),
+    constraints=st.sampled_from([(), (Constraint(match="d/root"),), (Constraint(requests=("a",), distinct="d/x"),)]),
+)
+
+
+@given(SPECS)
+def test_what_is_encoded_of_a_claim_is_read_again(spec: ClaimSpec) -> None:
+    assert claims.decode_spec(Reader(claims.encode_spec(spec))) == spec
+
+
+@given(
+    st.lists(
+        st.builds(PodShape, count=st.just(1), claims=st.lists(SPECS, max_size=2).map(tuple)), min_size=1, max_size=6
+    )
+)
+def test_the_order_of_pods_makes_no_other_shape_and_its_text_is_read_again(pods: list[PodShape]) -> None:
+    shape = gang_shapes.of_pods(pods)
+    assert gang_shapes.of_pods(pods[::-1]) == shape
+    if shape is not None:
+        assert len(shape.text) <= gang_shapes.LONGEST
+        assert gang_shapes.parse(shape.text) == shape
+        assert shape.size == len(pods)
+
+
+def a_pod(count: int = 1, **requests: int) -> PodShape:
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", "count": 8}}]}}
+    return PodShape(count=count, requests=gang_shapes.requested(requests), claims=(claims.decode_spec(Reader(spec)),))
+
+
+TITLES = {
+    "pods that ask for the same": ([a_pod(), a_pod()], "2x8:gpu.example.com"),
+    "what they request of nodes": ([a_pod(cpu=1500, memory=2**34)], "1x8:gpu.example.com cpu=1500m,memory=16Gi"),
+    "whole CPUs": ([a_pod(cpu=4000)], "1x8:gpu.example.com cpu=4"),
+    "those first that are most": ([PodShape(count=1), a_pod(2)], "2x8:gpu.example.com + 1x0"),
+}
+
+
+@pytest.mark.parametrize(("pods", "title"), TITLES.values(), ids=TITLES)
+def test_a_shape_has_a_title(pods: list[PodShape], title: str) -> None:
+    shape = gang_shapes.of_pods(pods)
+    assert shape is not None
+    assert shape.title == title
+
+
+def test_a_gang_whose_text_is_too_long_has_no_shape() -> None:
+    request = DeviceRequest(name="a", device_class="gpu", selectors=("x" * gang_shapes.LONGEST,))
+    spec = ClaimSpec(requests=(Request(name="a", alternatives=(request,)),))
+    assert gang_shapes.of_pods([PodShape(count=1, claims=(spec,))]) is None
+    assert gang_shapes.of_pods([]) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '[{"claims": [{"devices": {"requests": [{}]}}]}]'])
+def test_a_text_that_is_no_shape_is_an_error(text: str) -> None:
+    with pytest.raises(MalformedObjectError):
+        gang_shapes.parse(text)
