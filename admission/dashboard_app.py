@@ -16,6 +16,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.accounting.books import Book
+from admission.api.muster.ledger_entries import WaitingShape
 from admission.api.values.names import MeterName, QueueName
 from admission.dashboard import ledger_queries, server, tls as dashboard_tls
 from admission.dashboard.auth import session
@@ -158,6 +159,10 @@ class Ledger:
                 queue=queue,
             )
         return Use(periods=[Window(*period) for period in found.periods], amounts=found.amounts)
+
+    async def waited(self, window: Window) -> Sequence[WaitingShape]:
+        """Return what has waited on the days that begin in a time."""
+        return (await self._ledger().waiting(*window)).shapes
 
     async def used(self, by: DoneBy, window: Window, queue: str, *, most: int, most_empty: int) -> UsedReport:
         """Return what devices did: the groups with most allocated hours, and the gangs with most idle ones."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import json
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from admission.api.kubernetes import claims, devices, nodes
 from admission.api.kubernetes.access_review import Question, UserInfo
 from admission.api.listings import EventList, PodList
 from admission.api.muster import observed
-from admission.api.muster.ledger_entries import Entry
+from admission.api.muster.ledger_entries import Entry, WaitingShape
 from admission.api.muster.observed import ObservedObjects
 from admission.api.values.names import QueueName
 from admission.dashboard import server
@@ -437,6 +438,23 @@ class Books:
 
     async def waiting(self, window: Window, step: Step, queue: str) -> Use:  # noqa: ARG002 - a port
         return Use(periods=[window], amounts={"research": [10_800]})
+
+    async def waited(self, window: Window) -> Sequence[WaitingShape]:
+        claim = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": 4}}]}}
+        more = {
+            "devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}]}
+        }
+        shapes = {"production": (2, claim), "research": (1, more)}
+        return [
+            WaitingShape(
+                QueueName(queue),
+                "team-a",
+                window.start,
+                json.dumps([{"count": pods, "requests": {}, "claims": [spec]}]),
+                7200 * pods,
+            )
+            for queue, (pods, spec) in shapes.items()
+        ]
 
     async def used(self, by: DoneBy, window: Window, queue: str, *, most: int, most_empty: int) -> UsedReport:  # noqa: ARG002 - a port
         hour = 3600

@@ -10,6 +10,7 @@ from typing import Protocol
 from admission.accounting.books import Book
 from admission.api.kubernetes.access_review import Question, UserInfo
 from admission.api.listings import EventList, PodList
+from admission.api.muster.ledger_entries import WaitingShape
 from admission.api.muster.observed import ObservedObjects
 from admission.api.values.names import QueueName
 from admission.dashboard.ledger_queries import (
@@ -70,6 +71,8 @@ class Accounts(Protocol):
     async def use(self, grouping: Grouping, window: Window, step: Step, queue: str) -> Use: ...
 
     async def waiting(self, window: Window, step: Step, queue: str) -> Use: ...
+
+    async def waited(self, window: Window) -> Sequence[WaitingShape]: ...
 
     async def used(self, by: DoneBy, window: Window, queue: str, *, most: int, most_empty: int) -> UsedReport: ...
 

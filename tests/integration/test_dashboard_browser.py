@@ -33,6 +33,7 @@ PAGES = {
     "map": "/heatmap",
     "nodes to come": "/shapes",
     "node in parts": "/devices/node-3",
+    "what would fit": "/capacity?pods=1&devices=2&class=gpu",
     "ledger": "/ledger?from=2026-03-01&to=2026-03-02",
     "statement": "/ledger/statements/research",
     "use": "/ledger/use",

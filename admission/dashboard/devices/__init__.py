@@ -1,3 +1,3 @@
 """Arranges the devices of nodes for display."""
 
-__all__ = ["capacity", "diagram", "heat_map", "inventory", "shapes"]
+__all__ = ["capacity", "diagram", "gang_capacity", "heat_map", "inventory", "shapes"]

@@ -12,6 +12,7 @@ from admission.dashboard.devices.capacity import ClassCapacity
 from admission.dashboard.documents.books import Use
 from admission.dashboard.documents.encoding import Document, Listing, Record, Time, amounts
 from admission.quota import budgets
+from admission.scheduling import fragments
 from admission.status.queue_sums import SubtreeSums
 
 
@@ -285,6 +286,37 @@ class ShapeList(Listing, frozen=True, kw_only=True):
     items: list[Shape]
 
 
+class FreeDevices(Record, frozen=True, kw_only=True):
+    """A node with free devices. devices: all of the driver there. usable: how many of the free ones pods would take."""
+
+    node: str
+    driver: str
+    free: int
+    devices: int
+    usable: int | None
+
+
+class Move(Record, frozen=True, kw_only=True):
+    """A running gang that could be elsewhere. starts: how many more gangs of the shape would start then."""
+
+    gang: str
+    devices: int
+    source: list[str]
+    target: list[str]
+    starts: int
+
+
+class GangCapacity(Listing, frozen=True, kw_only=True):
+    """What stands free, and how many gangs of a shape would start. at_least: whether more than that were not tried."""
+
+    shape: str | None
+    starts: int
+    at_least: bool
+    stopped: str
+    items: list[FreeDevices]
+    moves: list[Move]
+
+
 class HeatMap(Document, frozen=True, kw_only=True):
     """All devices."""
 
@@ -395,4 +427,26 @@ def capacity(classes: Sequence[ClassCapacity]) -> list[Capacity]:
             outside=one.outside,
         )
         for one in classes
+    ]
+
+
+def free_devices(nodes: Sequence[fragments.FreeDevices], shape: str) -> list[FreeDevices]:
+    """Return nodes with free devices. shape: that of which gangs would start; empty without one."""
+    return [
+        FreeDevices(
+            node=one.node,
+            driver=one.driver,
+            free=one.free,
+            devices=one.total,
+            usable=one.usable[shape] if shape else None,
+        )
+        for one in nodes
+    ]
+
+
+def moves(found: Sequence[fragments.Move]) -> list[Move]:
+    """Return moves."""
+    return [
+        Move(gang=one.gang, devices=one.devices, source=[*one.source], target=[*one.target], starts=one.starts)
+        for one in found
     ]

@@ -75,6 +75,18 @@ OPERATIONS: Sequence[Operation] = (
         {"model": "The model, with the memory, as it is named there."},
     ),
     Operation("/shapes", "The shapes of nodes that may still come.", cluster.ShapeList, {**PAGING}),
+    Operation(
+        "/capacity",
+        "What stands free in pieces, and how many more gangs of a shape would start.",
+        cluster.GangCapacity,
+        {
+            "pods": "Of a gang, at most 1000.",
+            "devices": "Of each pod, at most 32.",
+            "class": "The DeviceClass of the devices.",
+            "queue": "The queue that the gangs would enter; else quota does not count.",
+            **PAGING,
+        },
+    ),
     Operation("/devices/{node}", "The devices of one node; of node - those that several reach.", cluster.NodePage, {}),
     Operation(
         "/ledger",

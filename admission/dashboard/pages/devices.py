@@ -1,21 +1,32 @@
-"""Nodes and their devices: how many are free, the holders of the others, and the nodes that may still come."""
+"""Nodes and their devices: how many are free and for which gangs, the holders of the others, and the nodes to come."""
 
+import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import timedelta
 from fractions import Fraction
 from typing import Any
 
 from aiohttp import web
 
-from admission.api.values.names import NodeName
+from admission.api.capacity import gang_shapes
+from admission.api.muster.ledger_entries import WaitingShape
+from admission.api.muster.observed import ObservedObjects
+from admission.api.values.names import NodeName, QueueName
 from admission.dashboard import pagination, request_context
-from admission.dashboard.auth.rbac import SHAPES, SLICES, VisibleNamespaces
-from admission.dashboard.devices import diagram, inventory, shapes as node_shapes
+from admission.dashboard.auth.rbac import LEDGERS, SHAPES, SLICES, VisibleNamespaces
+from admission.dashboard.devices import diagram, gang_capacity, inventory, shapes as node_shapes
 from admission.dashboard.devices.diagram import State
+from admission.dashboard.devices.gang_capacity import GangCapacity, Shape
 from admission.dashboard.devices.inventory import SHARED, Unit
 from admission.dashboard.documents import cluster as documents
-from admission.dashboard.request_context import RIGHTS
+from admission.dashboard.ledger_queries import Window
+from admission.dashboard.request_context import CONTEXT, RIGHTS
+from admission.dashboard.ttl_cache import TtlCache
 from admission.dashboard.view_model import ClusterView
+from admission.errors import MusterError, RetryError
 
 MOST_GANGS = 5
 """The most gangs that are named in a row."""
@@ -213,3 +224,118 @@ def _shape(row: node_shapes.Row, visible: VisibleNamespaces) -> documents.Shape:
         pool_trouble=row.pool,
         differs=row.differs,
     )
+
+
+WAITED_DAYS = timedelta(days=30)
+
+MOST_WAITED = 10
+"""The most shapes of gangs that waited."""
+
+KEPT_SECONDS = 10.0
+"""How long an answer about capacity is shown again."""
+
+
+class Answers:
+    """The latest answers about capacity, made one at a time, in a thread of their own, and kept for a while."""
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="capacity")
+        self._known: TtlCache[tuple[Shape | None, str], GangCapacity] = TtlCache(
+            seconds=KEPT_SECONDS, most=20, clock=time.monotonic
+        )
+
+    async def find(self, observed: ObservedObjects, shape: Shape | None, queue: QueueName) -> GangCapacity:
+        """Return how many gangs of a shape would start."""
+        found = self._known.get((shape, queue))
+        if found is None:
+            loop = asyncio.get_running_loop()
+            found = await loop.run_in_executor(self._executor, gang_capacity.find, observed, shape, queue)
+            self._known.put((shape, queue), found)
+        return found
+
+    async def close(self, _app: web.Application) -> None:
+        """Make no more answers."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+ANSWERS = web.AppKey("answers", Answers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waited:
+    """Gangs of one shape that waited in a queue. shape: None if it says more than pods and devices of one class."""
+
+    title: str
+    queue: str
+    seconds: int
+    shape: Shape | None
+
+
+async def capacity(request: web.Request) -> web.StreamResponse:
+    """Show what stands free in pieces, and how many more gangs of a shape would start."""
+    rights, query = request[RIGHTS], request.query
+    await rights.need(SLICES)
+    cluster_view = request_context.cluster_view(request)
+    device_class, queue = pagination.word(query, "class"), pagination.word(query, "queue")
+    if queue:
+        await rights.need_queue(queue)
+    pods, devices = pagination.integer(query, "pods"), pagination.integer(query, "devices")
+    shape = gang_capacity.shape(pods, devices, device_class)
+    found = await request.app[ANSWERS].find(cluster_view.observed, shape, QueueName(queue))
+    visible = await rights.visible_namespaces_or_none({one.gang.partition("/")[0] for one in found.moves})
+    moves = [one for one in found.moves if visible.shows(one.gang)]
+    page = pagination.page(found.free, query, size=request_context.page_size(request, pagination.SIZE))
+    waited, note = await _waited(request)
+    return await request_context.respond(
+        request,
+        "capacity.html",
+        lambda: documents.GangCapacity(
+            **request_context.listing(request, page),
+            shape=shape.title if shape is not None else None,
+            starts=found.starts,
+            at_least=found.is_bound,
+            stopped=found.stopped,
+            items=documents.free_devices(page.items, shape.title if shape is not None else ""),
+            moves=documents.moves(moves),
+        ),
+        page=page,
+        shape=shape,
+        is_wrong=bool(query.get("class")) and shape is None,
+        found=found,
+        moves=moves,
+        waited=waited,
+        note=note,
+        pods=pods,
+        devices=devices,
+        device_class=device_class,
+        classes=sorted(cluster_view.observed.classes),
+        queue=queue,
+    )
+
+
+async def _waited(request: web.Request) -> tuple[list[Waited], str]:
+    """Return the shapes that have waited for longest, for who may see all books; and why they cannot be shown."""
+    if not await request[RIGHTS].may(LEDGERS):
+        return [], ""
+    app_context = request.app[CONTEXT]
+    now = app_context.clock()
+    try:
+        rows = await app_context.ledger.waited(Window(now - WAITED_DAYS, now))
+    except RetryError as error:
+        return [], str(error)
+    return _longest(rows), ""
+
+
+def _longest(rows: Sequence[WaitingShape]) -> list[Waited]:
+    total: dict[tuple[str, str], int] = {}
+    for row in rows:
+        if row.shape:
+            total[row.queue, row.shape] = total.get((row.queue, row.shape), 0) + row.seconds
+    found: list[Waited] = []
+    for (queue, text), seconds in sorted(total.items(), key=lambda one: (-one[1], one[0])):
+        try:
+            gang = gang_shapes.parse(text)
+        except MusterError:  # a later Muster wrote it
+            continue
+        found.append(Waited(title=gang.title, queue=queue, seconds=seconds, shape=gang_capacity.simple(gang)))
+    return found[:MOST_WAITED]
