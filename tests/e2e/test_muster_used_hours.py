@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.controlplane import ControlPlane, fleet
+from tests.controlplane import ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually, holds_for
 from tests.e2e import fixtures, musters, teams
@@ -39,8 +39,34 @@ def _devices(node: str, *uuids: str) -> list[fleet.Manifest]:
     return [fleet.node(node), fleet.resource_slice(node, devices)]
 
 
+SHARED = "shared-gpu.example.com"
+
+
+def _shared(node: str, uuid: str) -> list[fleet.Manifest]:
+    """Return a node whose only device several claims may share, each for some of its memory, and its class."""
+    expression = f"device.driver == '{fleet.DRIVER}' && device.attributes['{fleet.DRIVER}'].type == 'shared'"
+    device = {
+        **fleet.gpu(node, 0),
+        "allowMultipleAllocations": True,
+        "capacity": {"memory": {"value": "16Gi", "requestPolicy": {"default": "1Gi", "validRange": {"min": "1Gi"}}}},
+    }
+    device["attributes"] |= {"uuid": {"string": uuid}, "type": {"string": "shared"}}
+    device_class = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": SHARED},
+        "spec": {"selectors": [{"cel": {"expression": expression}}]},
+    }
+    return [device_class, fleet.node(node), fleet.resource_slice(node, [device])]
+
+
 hardware = fixtures.hardware(
-    [fleet.device_class(), *_devices("used-1", "GPU-A", "GPU-B"), *_devices("used-2", "MIG-7")]
+    [
+        fleet.device_class(),
+        *_devices("used-1", "GPU-A", "GPU-B"),
+        *_devices("used-2", "MIG-7"),
+        *_shared("used-3", "GPU-S"),
+    ]
 )
 
 
@@ -52,12 +78,14 @@ class Exporter:
     """
 
     active: dict[str, float] = field(default_factory=dict)
+    memory: dict[str, int] = field(default_factory=dict)
+    """In MiB; 1024 without a value."""
 
     def page(self) -> bytes:
         lines = [
             f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{self._labels(uuid)}}} {value}" for uuid, value in self.active.items()
         ]
-        used = [f"DCGM_FI_DEV_FB_USED{{{self._labels(uuid)}}} 1024" for uuid in self.active]
+        used = [f"DCGM_FI_DEV_FB_USED{{{self._labels(uuid)}}} {self.memory.get(uuid, 1024)}" for uuid in self.active]
         types = [f"# TYPE DCGM_FI_{name} gauge" for name in ("PROF_GR_ENGINE_ACTIVE", "DEV_FB_USED")]
         return "".join(f"{line}\n" for line in (types[0], *lines, types[1], *used)).encode()
 
@@ -170,8 +198,19 @@ def uuid_of(control_plane: ControlPlane, team: Team, name: str) -> str:
 
 
 def idle_of(team: Team, name: str) -> Any:
-    found = [one for one in team.status(name).get("conditions", []) if one["type"] == "Idle"]
+    return condition_of(team, name, "Idle")
+
+
+def condition_of(team: Team, name: str, kind: str) -> Any:
+    found = [one for one in team.status(name).get("conditions", []) if one["type"] == kind]
     return found[0] if found else None
+
+
+def submit_share(team: Team, name: str, memory: str) -> None:
+    """Submit a Job of one pod that asks for some memory of a shared device."""
+    exactly = {"deviceClassName": SHARED, "capacity": {"requests": {"memory": memory}}}
+    team.namespace.create(workloads.claim_template(name, {"name": "gpu", "exactly": exactly}))
+    team.control_plane.client().create(team.jobs, teams.job(name, pods=1, template=name, annotations={}))
 
 
 def seconds(report: dict[str, str | None]) -> tuple[int | None, int | None]:
@@ -185,13 +224,17 @@ def test_the_report_says_who_is_busy_and_who_is_idle_to_the_second_whatever_goes
 ) -> None:
     active = world.exporter.active
     idle = {"belowPercent": 5, "after": f"{2 * INTERVAL}s"}
-    with teams.founded(control_plane, namespace, gpus=4, idle=idle) as team:
+    with teams.founded(control_plane, namespace, gpus=4, idle=idle, unmeteredClasses="Allow") as team:
         shares = {"busy": 0.5, "idle": 0.0, "other": 0.25}
-        for name, share in shares.items():
+        for name in shares:
             team.submit(name, pods=1)
+        for name in ("left", "right"):
+            submit_share(team, name, "1Gi")
+        for name in (*shares, "left", "right"):
             team.wait_running(name, 1)
-            active[uuid_of(control_plane, team, name)] = share
+        active |= {uuid_of(control_plane, team, name): share for name, share in shares.items()}
         assert set(active) == {"GPU-A", "GPU-B", "MIG-7"}
+        active["GPU-S"], world.exporter.memory["GPU-S"] = 0.25, 3072
 
         # Two full times: to the second, and the idle gang is known to be.
         start = next_time(after=STEP)
@@ -210,26 +253,30 @@ def test_the_report_says_who_is_busy_and_who_is_idle_to_the_second_whatever_goes
         events = control_plane.client().items(f"/api/v1/namespaces/{namespace.name}/events")
         assert {one["involvedObject"]["kind"] for one in events if one["reason"] == "GangIdle"} == {"Gang", "Job"}
 
-        # Another leader goes by the books, and says it no other time.
-        since = team.status("idle")["idle"]["since"]
-        muster.end(hard=True)
-        muster.start()
-        wait_recorded(muster, next_time())
-        holds_for(3, lambda: team.status("idle").get("idle", {}).get("since") == since, what="it is idle since then")
+        # Of the shared device more is in use than both of its gangs asked for.
+        told = "up to 3072 MiB of memory were in use on a device of claim"
+        for name in ("left", "right"):
+            exceeded = condition_of(team, name, "MemoryExceeded")
+            assert exceeded["message"].startswith(told)
+            assert exceeded["message"].endswith("and the 2 claims that shared it asked for 2048 MiB of it together")
+        assert condition_of(team, "busy", "MemoryExceeded") is None
 
-        # A gap: of one time nothing is measured of the busy gang.
+        # Another leader goes by the books, and says it no other time; meanwhile there is a gap of the busy gang.
+        since = team.status("idle")["idle"]["since"]
         busy = uuid_of(control_plane, team, "busy")
         del active[busy]
         gap = next_time(after=STEP)
+        muster.end(hard=True)
+        muster.start()
         wait_until(gap + INTERVAL)
         active[busy] = 0.5
         wait_recorded(muster, gap + INTERVAL)
         found = used(muster, gap, gap + INTERVAL)
         assert seconds(found["busy"]) == (0, None)
         assert seconds(found["idle"]) == (INTERVAL, 0)
+        holds_for(3, lambda: team.status("idle").get("idle", {}).get("since") == since, what="it is idle since then")
 
-        _check_that_prometheus_may_go_away(muster, world)
-        _check_a_device_that_changes_hands(control_plane, team, muster, busy)
+        _check_that_prometheus_may_go_away_and_a_device_change_hands(control_plane, team, muster, world)
 
         control_plane.client().merge_patch(f"{GROUP}/queues/{team.queue}", {"spec": {"idle": {"action": "Evict"}}})
         evicted = eventually(
@@ -244,29 +291,28 @@ def wait_until(at: float) -> None:
     time.sleep(max(0.0, at - time.time()))
 
 
-def _check_that_prometheus_may_go_away(muster: Muster, world: World) -> None:
+def _check_that_prometheus_may_go_away_and_a_device_change_hands(
+    control_plane: ControlPlane, team: Team, muster: Muster, world: World
+) -> None:
+    busy = uuid_of(control_plane, team, "busy")
     world.go_away()
     away = next_time()
-    wait_until(away + 2 * INTERVAL)
+    wait_until(away + INTERVAL + 2 * DELAY)
     keys = muster.rows("SELECT key FROM transactions WHERE kind = 'measure' ORDER BY sequence DESC LIMIT 1")
     assert keys[0]["key"] < f"measure:{moment(away)}", "nothing is recorded meanwhile"
+    team.finish("busy")
+    team.submit("next", pods=1)
+    team.wait_running("next", 1)
+    assert uuid_of(control_plane, team, "next") == busy
 
     world.scrape()
     back = next_time(after=5)
     end = back + INTERVAL
     wait_recorded(muster, end)
     found = used(muster, away, away + INTERVAL)
-    assert {name: seconds(one) for name, one in found.items()} == dict.fromkeys(("busy", "idle", "other"), (0, None))
-    assert seconds(used(muster, back, end)["busy"]) == (INTERVAL, INTERVAL * MICRO // 2)
-
-
-def _check_a_device_that_changes_hands(control_plane: ControlPlane, team: Team, muster: Muster, busy: str) -> None:
-    team.finish("busy")
-    team.submit("next", pods=1)
-    team.wait_running("next", 1)
-    assert uuid_of(control_plane, team, "next") == busy
-    start = next_time()
-    wait_recorded(muster, start + INTERVAL)
-    found = used(muster, start, start + INTERVAL)
+    assert {name: seconds(found[name]) for name in ("busy", "idle", "other")} == dict.fromkeys(
+        ("busy", "idle", "other"), (0, None)
+    )
+    found = used(muster, back, end)
     assert seconds(found["next"]) == (INTERVAL, INTERVAL * MICRO // 2)
     assert "busy" not in found
