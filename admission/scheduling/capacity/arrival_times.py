@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from admission.api.values import names
 from admission.api.values.names import GangUid, QueueName
 from admission.incremental import Derived
 from admission.lifecycle import placement_progress
@@ -18,6 +19,9 @@ from admission.workloads.gangs import Group
 
 MOST = 32
 """The most gangs of a queue whose waits count, the last that asked."""
+
+CLOCKS = timedelta(minutes=1)
+"""How far a kubelet's clock may be behind the ledger's time."""
 
 
 class Arrival(NamedTuple):
@@ -76,11 +80,16 @@ class ArrivalTimes:
 
 
 def _arrival(_uid: GangUid, group: Group) -> Arrival | None:
+    """Return how long the nodes took that a gang asked for last: for its start, or for pods that joined it."""
     to_come, placement = placement_progress.pods_to_come(group), group.placement
     if placement is None or not to_come:
         return None
-    started = [pod.started for pod in group.pods if pod.meta.uid in to_come and pod.started is not None]
-    if len(started) < len(to_come):
+    joined = {uid: names.joined_at(placement.seats[uid].node) for uid in to_come}
+    last = max((at for at in joined.values() if at is not None), default=None)
+    started = [pod.started for pod in group.pods if pod.meta.uid in to_come and joined[pod.meta.uid] == last]
+    times = [at for at in started if at is not None]
+    asked = last or placement.held_since
+    # Where only the latest reservation is known, it may be that of a pod that joined on a node that was there.
+    if len(times) < sum(at == last for at in joined.values()) or asked - max(times) > CLOCKS:
         return None
-    took = max(max(started) - placement.reserved_at, timedelta(0))
-    return Arrival(queue=placement.queue, asked=placement.reserved_at, took=took)
+    return Arrival(queue=placement.queue, asked=asked, took=max(max(times) - asked, timedelta(0)))

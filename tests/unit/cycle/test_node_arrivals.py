@@ -85,7 +85,7 @@ def a_gang(number: int, minutes: float, *, queue: str = "q", pods: int = 1, star
     asked = NOON + number * MINUTE
     seat = SimpleNamespace(node=names.node_to_come("x8", 1))
     seats = {f"pod-{at}": seat for at in range(pods)} | {"here": SimpleNamespace(node=NodeName("n"))}
-    placement = cast("Placement", SimpleNamespace(queue=QueueName(queue), reserved_at=asked, seats=seats))
+    placement = cast("Placement", SimpleNamespace(queue=QueueName(queue), held_since=asked, seats=seats))
     at = asked + minutes * MINUTE
     made = [SimpleNamespace(meta=SimpleNamespace(uid=f"pod-{one}"), started=at) for one in range(started)]
     return cast("Group", SimpleNamespace(placement=placement, pods=made))
@@ -104,6 +104,24 @@ def test_the_median_of_a_queue_is_that_of_its_gangs_whose_pods_have_all_started(
     assert medians(*groups, a_gang(9, 90, pods=2, started=1), a_gang(9, 90, queue="gone")) == {"q": 5 * MINUTE}
     assert medians(a_gang(1, -1)) == {"q": timedelta(0)}
     assert medians() == {}
+
+
+def test_of_pods_that_join_a_gang_it_counts_when_their_nodes_were_asked_for() -> None:
+    gang = a_gang(1, 3)
+    later = NOON + 90 * MINUTE
+    seat = SimpleNamespace(node=names.node_to_come("x8", 1, later))
+    cast("Any", gang.placement).seats["joins"] = seat
+    late = SimpleNamespace(meta=SimpleNamespace(uid="joins"), started=None)
+    cast("Any", gang).pods.append(late)
+    assert medians(gang) == {}
+
+    late.started = later + 7 * MINUTE
+
+    assert medians(gang) == {"q": 7 * MINUTE}
+
+
+def test_a_gang_whose_pods_started_long_before_its_known_reservation_says_nothing() -> None:
+    assert medians(a_gang(10, -5)) == {}
 
 
 def test_gangs_that_have_ended_count_on_and_the_last_that_asked_alone() -> None:
