@@ -6,7 +6,7 @@ Prometheus's clock cannot be moved, so short recorded times stand for hours.
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from admission.api.capacity import gang_shapes
 from tests.controlplane import ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually, holds_for
@@ -40,6 +41,9 @@ def _devices(node: str, *uuids: str) -> list[fleet.Manifest]:
 
 
 SHARED = "shared-gpu.example.com"
+
+UNSHARED = ("1.35", "1.34")
+"""Releases in which no device is shared by its capacity, as they come."""
 
 
 def _shared(node: str, uuid: str) -> list[fleet.Manifest]:
@@ -220,7 +224,7 @@ def seconds(report: dict[str, str | None]) -> tuple[int | None, int | None]:
 
 
 def test_the_report_says_who_is_busy_and_who_is_idle_to_the_second_whatever_goes_away(
-    control_plane: ControlPlane, muster: Muster, namespace: Namespace, world: World
+    control_plane: ControlPlane, muster: Muster, namespace: Namespace, world: World, kubernetes: str
 ) -> None:
     active = world.exporter.active
     idle = {"belowPercent": 5, "after": f"{2 * INTERVAL}s"}
@@ -228,9 +232,11 @@ def test_the_report_says_who_is_busy_and_who_is_idle_to_the_second_whatever_goes
         shares = {"busy": 0.5, "idle": 0.0, "other": 0.25}
         for name in shares:
             team.submit(name, pods=1)
-        for name in ("left", "right"):
+        sharers = () if kubernetes in UNSHARED else ("left", "right")
+        for name in sharers:
             submit_share(team, name, "1Gi")
-        for name in (*shares, "left", "right"):
+        team.submit("large", pods=2, gpus=9)
+        for name in (*shares, *sharers):
             team.wait_running(name, 1)
         active |= {uuid_of(control_plane, team, name): share for name, share in shares.items()}
         assert set(active) == {"GPU-A", "GPU-B", "MIG-7"}
@@ -253,13 +259,7 @@ def test_the_report_says_who_is_busy_and_who_is_idle_to_the_second_whatever_goes
         events = control_plane.client().items(f"/api/v1/namespaces/{namespace.name}/events")
         assert {one["involvedObject"]["kind"] for one in events if one["reason"] == "GangIdle"} == {"Gang", "Job"}
 
-        # Of the shared device more is in use than both of its gangs asked for.
-        told = "up to 3072 MiB of memory were in use on a device of claim"
-        for name in ("left", "right"):
-            exceeded = condition_of(team, name, "MemoryExceeded")
-            assert exceeded["message"].startswith(told)
-            assert exceeded["message"].endswith("and the 2 claims that shared it asked for 2048 MiB of it together")
-        assert condition_of(team, "busy", "MemoryExceeded") is None
+        _check_memory(team, sharers)
 
         # Another leader goes by the books, and says it no other time; meanwhile there is a gap of the busy gang.
         since = team.status("idle")["idle"]["since"]
@@ -284,11 +284,23 @@ def test_the_report_says_who_is_busy_and_who_is_idle_to_the_second_whatever_goes
         )
         assert evicted["reason"] == "DevicesIdle"
         assert idle_of(team, "other") is None
+    (waited,) = muster.rows("SELECT * FROM waiting_shapes WHERE shape LIKE ?", '%"count":9%')
+    assert gang_shapes.parse(waited["shape"]).title == f"2x9:{fleet.DEVICE_CLASS}", "what has waited is in the books"
+    assert (waited["queue"], waited["namespace"], waited["seconds"] > INTERVAL) == (team.queue, namespace.name, True)
     assert "ok" in muster.command("ledger", "verify", "--database", muster.database)
 
 
 def wait_until(at: float) -> None:
     time.sleep(max(0.0, at - time.time()))
+
+
+def _check_memory(team: Team, sharers: Sequence[str]) -> None:
+    """Of the shared device more is in use than both of its gangs asked for."""
+    for name in sharers:
+        exceeded = condition_of(team, name, "MemoryExceeded")["message"]
+        assert exceeded.startswith("up to 3072 MiB of memory were in use on a device of claim")
+        assert exceeded.endswith("and the 2 claims that shared it asked for 2048 MiB of it together")
+    assert condition_of(team, "busy", "MemoryExceeded") is None
 
 
 def _check_that_prometheus_may_go_away_and_a_device_change_hands(
