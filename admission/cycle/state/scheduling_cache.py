@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from admission.accounting.books import Book
+from admission.api.kubernetes.nodes import Resources
 from admission.api.muster.gangs import Charge
 from admission.api.muster.meters import Meter
 from admission.api.snapshot import Snapshot
@@ -77,10 +78,9 @@ class SchedulingCache:
         """Return the meters' health on the devices that were evaluated so far."""
         return self._health
 
-    @property
-    def companions(self) -> DeviceCompanions:
+    def beside(self, snapshot: Snapshot) -> Resources:
         """Return what pods request of nodes beside each device, in the mean."""
-        return self._companions
+        return self._companions.update(snapshot, self._selectors)
 
     @property
     def members(self) -> MemberUsage:

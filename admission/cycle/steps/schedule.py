@@ -118,7 +118,7 @@ class Scheduling:
             now=inputs.now,
             clock=inputs.clock,
             steps=self.settings.steps,
-            beside=self.cache.companions.update(inputs.snapshot) if self.settings.strands_least else {},
+            beside=self.cache.beside(inputs.snapshot) if self.settings.strands_least else {},
             profile=inputs.profile,
             workspace=Workspace(
                 plans=self.cache.plans, verdicts=self.cache.verdicts, balances=balances, defects=defects

@@ -50,7 +50,7 @@ class FirstFits(Fits):
         if node_sig not in known:
             units = [self._units.known[number] for number in node_sig.contents.units]
             parsed_requests = self._units.device_signatures.parsed_requests
-            known[node_sig] = stranded_devices.consumption(claims, found, units, parsed_requests)
+            known[node_sig] = stranded_devices.consumption(claims, found, units, parsed_requests, node_sig.contents)
         return known[node_sig]
 
     def _searched(self, claims: Claims, node_sig: NodeSignature, budget: Budget) -> Consumption | Unranked:

@@ -10,20 +10,25 @@ least is the best one for a pod. That is the gradient of fragmentation of FGD (W
 USENIX ATC 2023, section 5) with one kind of task, the mean one, in place of all: it needs one comparison of a node
 where FGD has one for each kind, and gives away as much (docs/measurements.md).
 
-Devices of which partitions are given out are not counted: a card is listed once for every way to divide it.
+Of a partitionable device, as a card in MIG mode, what is left is its free part of the family of counters of which the
+least is free (compute, slices of memory), and a partition takes the part of which it draws the most.
 """
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import groupby
 from types import MappingProxyType
 from typing import ClassVar
 
 from admission.dra.allocator.results import Budget, Match, StepsEndedError
 from admission.dra.equivalence.device_signature import DeviceSignature
-from admission.dra.equivalence.node_contents import DeviceGroup
+from admission.dra.equivalence.node_contents import DeviceGroup, LeftCapacity, NodeContents
 from admission.dra.equivalence.node_signature import NodeSignature
+from admission.dra.inventory import counters
+from admission.dra.inventory.counters import Draw
 from admission.dra.requests.requests import ParsedClaim, ParsedRequest
 
 Claims = tuple[ParsedClaim, ...]
@@ -64,7 +69,7 @@ class Unranked(Enum):
     UNFIT = "no pod gets devices, nor will any when less is free"
     UNFIT_NOW = "no pod gets devices, but one may once others have taken the first ones"
     REFUSED = "a device stops the search, for a reason that people have to know"
-    PARTITIONS = "partitions are among the devices"
+    PARTITIONS = "partitions of several devices at once, or of unknown ones, are among the devices"
     UNKNOWN = "what a pod gets was not found in time"
 
 
@@ -97,30 +102,71 @@ class Fits(ABC):
         """Search for it. Raises StepsEndedError. Steps are spent again if the answer is known."""
 
 
+_Whole = tuple[int, str]
+"""A device that is given out as a whole or in shares, by its place, or one of which partitions are, by its pool's index
+and its counter set."""
+
+
 def consumption(
     claims: Sequence[ParsedClaim],
     found: Match,
     units: Sequence[DeviceGroup],
     parsed_requests: Mapping[ParsedRequest, int],
+    contents: NodeContents,
 ) -> Consumption | None:
-    """Return what a pod takes with these devices; None if partitions are among the devices of the node."""
-    if any(unit.signature.draw is not None for unit in units):
+    """Return what a pod takes with these devices; None if it is not known of which devices they are partitions.
+
+    units: the devices of the contents, to which the places of what is found refer.
+    """
+    wholes = [_whole(at, unit) for at, unit in enumerate(units)]
+    if None in wholes or any(one.vanished for one in contents.counter_sets):
         return None
-    remaining = [left(unit) for unit in units]
-    taken: dict[int, int] = {}
+    remaining = {(at, ""): left(unit) for at, unit in enumerate(units) if unit.signature.draw is None}
+    totals: dict[_Whole | None, Draw] = {}
+    for number, counted in enumerate(contents.counter_sets):
+        for name, used, total in _by_set(counted):
+            totals[number, name] = total
+            remaining[number, name] = max(0, math.floor((1 - counters.part(used, total)) * WHOLE))
+    taken: dict[_Whole, int] = {}
     for claim, picks in zip(claims, found.picks, strict=True):
         for pick in picks:
-            option = claim.requests[pick.request].options[pick.option]
-            if not option.admin:
-                share = _share(units[pick.at].signature, parsed_requests[option.parsed])
-                taken[pick.at] = min(remaining[pick.at], taken.get(pick.at, 0) + share)
+            option, signature = claim.requests[pick.request].options[pick.option], units[pick.at].signature
+            whole = wholes[pick.at]
+            if whole is not None and not option.admin:
+                share = (
+                    _share(signature, parsed_requests[option.parsed])
+                    if signature.draw is None
+                    else math.ceil(counters.part(signature.draw, totals[whole]) * WHOLE)
+                )
+                taken[whole] = min(remaining[whole], taken.get(whole, 0) + share)
     return Consumption(
-        free=sum(remaining),
+        free=sum(remaining.values()),
         taken=sum(taken.values()),
-        begun=sum(remaining[at] == WHOLE for at in taken),
-        rest=sum(remaining[at] for at in taken if remaining[at] < WHOLE),
-        unused=remaining.count(WHOLE),
+        begun=sum(remaining[whole] == WHOLE for whole in taken),
+        rest=sum(remaining[whole] for whole in taken if remaining[whole] < WHOLE),
+        unused=[*remaining.values()].count(WHOLE),
     )
+
+
+def _whole(at: int, unit: DeviceGroup) -> _Whole | None:
+    """Return the device that a unit is, or of which it is a partition; None if that is not one device."""
+    if unit.signature.draw is None:
+        return at, ""
+    sets = {name for (name, _), _ in unit.signature.draw}
+    is_one = len(sets) == 1 and unit.counter_set >= 0 and not unit.signature.shared
+    return (unit.counter_set, sets.pop()) if is_one else None
+
+
+def _by_set(counted: LeftCapacity) -> Iterator[tuple[str, Draw, Draw]]:
+    """Yield the counter sets of a pool, each with what is used of its counters, and their totals."""
+    rows = zip(counted.counters, counted.totals, counted.available, strict=True)
+    for name, of_set in groupby(rows, key=lambda row: row[0][0]):
+        one = [*of_set]
+        yield (
+            name,
+            tuple((counter, total - rest) for counter, total, rest in one),
+            tuple((counter, total) for counter, total, _ in one),
+        )
 
 
 def left(unit: DeviceGroup) -> int:

@@ -104,6 +104,7 @@ def _counter_sets(layout: Layout, usage: AllocatedOverlay, cluster: ClusterState
             same_named=same_named,
             vanished=pool.id in cluster.vanished,
             inexact=pool.counter_set.inexact,
+            totals=tuple(pool.counter_set.totals.values()),
             draws=pool.counter_set.draws,
         )
         for pool, same_named in zip(layout.drawn, first, strict=True)

@@ -46,4 +46,7 @@ class FreeFits(Fits):
             return Unranked.UNFIT
         units = [self._units.known[number] for number in node_sig.contents.units]
         parsed_requests = self._units.device_signatures.parsed_requests
-        return stranded_devices.consumption(claims, found, units, parsed_requests) or Unranked.PARTITIONS
+        return (
+            stranded_devices.consumption(claims, found, units, parsed_requests, node_sig.contents)
+            or Unranked.PARTITIONS
+        )

@@ -79,6 +79,25 @@ def drawn(device: Device) -> Draw:
     )
 
 
+def by_family(draw: Draw) -> dict[str, Amount]:
+    """Return the amount drawn from every family of counters: those whose names differ only in a number at the end."""
+    total: dict[str, Amount] = {}
+    for (_, name), amount in draw:
+        family = name.rstrip("0123456789")
+        total[family] = total.get(family, 0) + amount
+    return total
+
+
+def part(draw: Draw, totals: Draw) -> Fraction:
+    """Return which part of a partitionable device is drawn: of the family of counters of which it is the most.
+
+    totals: of its counters.
+    """
+    whole, drawn_by_family = by_family(totals), by_family(draw)
+    parts = (Fraction(amount) / whole[name] for name, amount in drawn_by_family.items() if whole.get(name))
+    return max(parts, default=Fraction(0))
+
+
 def exact(amount: Fraction) -> Amount:
     """Return a whole amount as an integer, which is equal and compares faster."""
     return amount.numerator if amount.denominator == 1 else amount

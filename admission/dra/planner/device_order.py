@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from admission.dra.allocator import stranded_devices
 from admission.dra.equivalence.device_signature import Answer
 from admission.dra.equivalence.node_contents import DeviceGroup, LeftCapacity, NodeContents, Units
+from admission.dra.inventory import counters
 from admission.dra.inventory.counters import Amount, Draw
 from admission.dra.requests.requests import ParsedClaim, ParsedRequest
 
@@ -228,7 +229,7 @@ def least_of(units: Iterable[DeviceGroup], parsed: int) -> Needs:
     rows = [
         _shared_of(unit, parsed)
         if unit.signature.shared
-        else by_family(unit.signature.draw or ())
+        else counters.by_family(unit.signature.draw or ())
         if unit.counter_set >= 0
         else {}
         for unit in units
@@ -269,15 +270,6 @@ def left_of(counter_sets: Iterable[LeftCapacity], units: Iterable[DeviceGroup]) 
     for counted in counter_sets:
         if not counted.vanished and all(amount >= 0 for amount in counted.available):
             pairs = tuple(zip(counted.counters, counted.available, strict=True))
-            for name, amount in by_family(pairs).items():
+            for name, amount in counters.by_family(pairs).items():
                 total[name] = total.get(name, 0) + amount
-    return total
-
-
-def by_family(draw: Draw) -> dict[str, Amount]:
-    """Return the amount drawn from every family of counters."""
-    total: dict[str, Amount] = {}
-    for (_, name), amount in draw:
-        family = name.rstrip("0123456789")
-        total[family] = total.get(family, 0) + amount
     return total

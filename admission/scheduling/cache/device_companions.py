@@ -3,24 +3,44 @@
 The planner strands fewer devices by it (`dra.allocator.stranded_devices`). It follows the snapshot: only pods and
 claims that changed are read again; a replay, which knows every change, adds the pods of jobs. Amounts are rounded to
 three significant bits, so that the mean is mostly what it was.
+
+A share counts as its part of the largest device that is shared. A request for partitions counts each as a part of its
+device, as `dra.inventory.counters.part` has it: of those that its selectors match, the smallest in the first slice with
+one.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
+from typing import NamedTuple
 
-from admission.api.kubernetes.claims import ALL, Claim, ClaimSpec, DeviceRequest
-from admission.api.kubernetes.devices import Slice
+from admission.api.kubernetes.claims import ALL, Claim, ClaimSpec
+from admission.api.kubernetes.devices import Device, DeviceClass, Slice
 from admission.api.kubernetes.nodes import Resources
 from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot, changed
 from admission.api.values.names import Uid
+from admission.dra.inventory import counters
+from admission.dra.inventory.counters import Draw
+from admission.dra.inventory.selectors import Selectors, joined
 
 RESOURCES = ("cpu", "memory")
 """The resources that are looked at: those that every node has, and that pods mostly request."""
 
-Capacity = tuple[tuple[str, Fraction], ...]
-"""What a request asks for of the capacity of a shared device, by name; empty for a whole one."""
+MOST_KINDS = 64
+"""The most sorts of requests of which it is looked up which partitions they match; those of the rest count as whole."""
+
+
+MOST_SLICES = 256
+"""The most slices, by name, in which it is looked up."""
+
+
+class Kind(NamedTuple):
+    """What matters of a request. capacity: what it asks for of a shared device, by name; empty for a whole one."""
+
+    device_class: str
+    selectors: tuple[str, ...]
+    capacity: tuple[tuple[str, Fraction], ...]
 
 
 class DeviceCompanions:
@@ -33,11 +53,16 @@ class DeviceCompanions:
         self._read_slices: Mapping[str, Slice] = {}
         """Those of which `_largest` is."""
         self._requested: Counter[str] = Counter()
-        self._devices: Counter[Capacity] = Counter()
+        self._devices: Counter[Kind] = Counter()
         self._largest: dict[str, Fraction] = {}
         """By name of a capacity, the most that any device has."""
+        self._partitions: tuple[tuple[Slice, tuple[Fraction, ...]], ...] = ()
+        """The slices with partitions, and which part of its device each is; 0 for another device."""
+        self._classes: Mapping[str, DeviceClass] = {}
+        self._parts: dict[Kind, Fraction] = {}
+        """Of requests, which part of a device they match in these slices, with these classes."""
 
-    def update(self, snapshot: Snapshot) -> Resources:
+    def update(self, snapshot: Snapshot, selectors: Selectors) -> Resources:
         """Return the means, of the resources of which something is requested; empty where no device is asked for."""
         for uid in changed(self._pods, snapshot.pods):
             for pods, sign in ((self._pods, -1), (snapshot.pods, 1)):
@@ -49,7 +74,9 @@ class DeviceCompanions:
                 if key in claims:
                     self._count_devices(claims[key].spec, sign)
         self._pods, self._claims, self._slices = snapshot.pods, snapshot.claims, snapshot.slices
-        return self.means()
+        if self._classes is not snapshot.classes:
+            self._classes, self._parts = snapshot.classes, {}
+        return self.means(selectors)
 
     def add(self, requests: Resources, claims: Iterable[ClaimSpec], *, pods: int) -> None:
         """Count pods that no snapshot has, each with claims of its own; if `pods` is negative, count them no more."""
@@ -59,11 +86,14 @@ class DeviceCompanions:
         for spec in specs:
             self._count_devices(spec, pods)
 
-    def means(self) -> Resources:
+    def means(self, selectors: Selectors) -> Resources:
         """Return the means, as `update` does."""
-        if any(self._devices) and changed(self._read_slices, self._slices):
+        if self._devices and changed(self._read_slices, self._slices):
             self._read_slices, self._largest = self._slices, _largest(self._slices)
-        devices = sum((count * self._part(capacity) for capacity, count in self._devices.items()), Fraction(0))
+            self._partitions, self._parts = _partitions(self._slices), {}
+        # In this order, as there is a bound on what is looked up.
+        kinds = sorted(self._devices.items(), key=lambda one: (-one[1], one[0]))
+        devices = sum((count * self._part(kind, selectors) for kind, count in kinds), Fraction(0))
         if not devices:
             return {}
         means = {name: _rounded(int(amount / devices)) for name, amount in sorted(self._requested.items())}
@@ -75,27 +105,68 @@ class DeviceCompanions:
                 self._requested[name] += pods * amount
 
     def _count_devices(self, spec: ClaimSpec, claims: int) -> None:
-        for capacity, count in _devices(spec):
-            self._devices[capacity] += claims * count
-            if not self._devices[capacity]:
-                del self._devices[capacity]
+        for kind, count in _devices(spec):
+            self._devices[kind] += claims * count
+            if not self._devices[kind]:
+                del self._devices[kind]
 
-    def _part(self, capacity: Capacity) -> Fraction:
+    def _part(self, kind: Kind, selectors: Selectors) -> Fraction:
         """Return the part of a device that a request takes: of the scarcest capacity of the largest device."""
-        parts = (amount / self._largest[name] for name, amount in capacity if self._largest.get(name))
+        if not kind.capacity and self._partitions:
+            if kind not in self._parts:
+                is_looked_up = len(self._parts) < MOST_KINDS
+                self._parts[kind] = self._partition(kind, selectors) if is_looked_up else Fraction(1)
+            return self._parts[kind]
+        parts = (amount / self._largest[name] for name, amount in kind.capacity if self._largest.get(name))
         return min(Fraction(1), max(parts, default=Fraction(1)))
 
+    def _partition(self, kind: Kind, selectors: Selectors) -> Fraction:
+        """Return the part of a device that the partitions are which a request matches; 1 if it matches none."""
+        device_class = self._classes.get(kind.device_class)
+        texts = joined(device_class.selectors if device_class is not None else (), kind.selectors)
+        for slice_, parts in self._partitions[:MOST_SLICES]:
+            column = selectors.column(texts, slice_)
+            found = [part for at, part in enumerate(parts) if part and column.yes >> at & 1]
+            if found:
+                return min(found)
+        return Fraction(1)
 
-def _devices(spec: ClaimSpec) -> Iterator[tuple[Capacity, int]]:
+
+def _devices(spec: ClaimSpec) -> Iterator[tuple[Kind, int]]:
     """Yield how many devices a claim asks for, by the first alternative of each request."""
     for request in spec.requests:
         first = request.alternatives[0]
         if not first.admin_access:
-            yield _capacity(first), 1 if first.mode == ALL else first.count
+            capacity = tuple(sorted((first.capacity or {}).items()))
+            yield Kind(first.device_class, first.selectors, capacity), 1 if first.mode == ALL else first.count
 
 
-def _capacity(request: DeviceRequest) -> Capacity:
-    return tuple(sorted((request.capacity or {}).items()))
+def _partitions(slices: Mapping[str, Slice]) -> tuple[tuple[Slice, tuple[Fraction, ...]], ...]:
+    """Return the slices with partitions, by name, and which part of its device each is."""
+    totals: dict[tuple[str, str], dict[str, Draw]] = {}
+    for one in slices.values():
+        for name, amounts in one.counters.items():
+            totals.setdefault((one.driver, one.pool), {})[name] = tuple(
+                ((name, counter), amount) for counter, amount in sorted(amounts.items())
+            )
+    found: list[tuple[Slice, tuple[Fraction, ...]]] = []
+    for _, one in sorted(slices.items()):
+        if any(device.consumes for device in one.devices):
+            known = totals.get((one.driver, one.pool), {})
+            found.append((one, tuple(_part_of(device, known) for device in one.devices)))
+    return tuple(found)
+
+
+def _part_of(device: Device, totals: Mapping[str, Draw]) -> Fraction:
+    """Return the largest part that a device draws of any of its counter sets; 0 if it draws nothing."""
+    parts = (
+        counters.part(
+            tuple(((use.counter_set, counter), amount) for counter, amount in use.counters.items()),
+            totals.get(use.counter_set, ()),
+        )
+        for use in device.consumes
+    )
+    return min(Fraction(1), max(parts, default=Fraction(0)))
 
 
 def _largest(slices: Mapping[str, Slice]) -> dict[str, Fraction]:

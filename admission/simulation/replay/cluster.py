@@ -227,7 +227,7 @@ class Clock:
         self.queue_usage = QueueUsage(replay_cluster.tree, replay_cluster.usage)
         self.shares = Shares(self.queue_usage, replay_cluster.usage, replay_cluster.rules.sharing)
         self.backfill = Backfill(RunningGangs(replay_cluster.rules.now))
-        self._companions.update(replay_cluster.snapshot)
+        self._companions.update(replay_cluster.snapshot, selectors)
 
     def arrive(self, arrival: Arrival) -> None:
         """Count what the pods of a job request beside devices, from its arrival to its end."""
@@ -235,7 +235,9 @@ class Clock:
 
     def order_nodes(self) -> None:
         """Have the decisions from now on order nodes by what the pods that wait and run now request."""
-        if self.replay_cluster.strands_least and (beside := self._companions.means()) != self.rules.beside:
+        if not self.replay_cluster.strands_least:
+            return
+        if (beside := self._companions.means(self.rules.selectors)) != self.rules.beside:
             self.rules = replace(self.rules, beside=beside)
 
     def _count_companions(self, arrival: Arrival, times: int) -> None:

@@ -109,19 +109,33 @@ def test_resources_suffice_for(left: dict[str, int] | None, wants: dict[str, int
     assert stranded_devices.served(left, {"cpu": 8_000, "memory": 100}, wants) == served
 
 
-def test_partitions_are_tried_as_if_nothing_were_known_of_requests() -> None:
-    """A card is listed once for every way to divide it."""
-    counters = {"sharedCounters": [{"name": "card", "counters": {"memory": {"value": "8"}}}]}
+def halves(**cpus: str) -> ClusterBuilder:
+    """Return nodes with a card each, which is given out in halves."""
     drawn: dict[str, Any] = {"consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": "4"}}}]}
-    cluster = a_cluster().node("a", allocatable={"cpu": "64"}).node("b", allocatable={"cpu": "20"})
-    for name in "ab":
-        cluster = cluster.slice(name, [drawn, drawn], count=2, nodeName=name)
-        cluster.slices.append(_counters(name, counters))
+    cluster = a_cluster()
+    for name, cpu in cpus.items():
+        cluster = cluster.node(name, allocatable={"cpu": cpu}).slice(name, [drawn, drawn], count=2, nodeName=name)
+        cluster.slices.append(_counters(name))
+    return cluster
 
-    assert node_of(cluster, a_pod("p", 1, requests={"cpu": "2"})) == "a"
+
+@pytest.mark.parametrize("choice", Choice)
+def test_half_of_a_card_is_stranded_where_a_partition_leaves_too_few_cpus_for_it(choice: Choice) -> None:
+    pod = a_pod("p", 1, requests={"cpu": "6"})
+
+    assert node_of(halves(a="8", b="64"), pod, choice=choice) == "b"
+    assert node_of(halves(a="8", b="64"), pod, choice=choice, beside={}) == "a"
 
 
-def _counters(name: str, counters: dict[str, Any]) -> dict[str, Any]:
+@pytest.mark.parametrize("choice", Choice)
+def test_a_partition_goes_to_a_card_of_which_one_is_in_use(choice: Choice) -> None:
+    first = a_pod("p-0", 1, requests={"cpu": "30"})
+
+    assert node_of(halves(a="8", b="64"), first, a_pod("p-1", 1, requests={"cpu": "1"}), choice=choice) == "b"
+
+
+def _counters(name: str) -> dict[str, Any]:
+    counters = {"sharedCounters": [{"name": "card", "counters": {"memory": {"value": "8"}}}]}
     pool = {"name": name, "generation": 1, "resourceSliceCount": 2}
     meta = {"name": f"{name}-counters", "uid": f"{name}-counters"}
     return {"metadata": meta, "spec": {"driver": "gpu.example.com", "nodeName": name, "pool": pool, **counters}}

@@ -1,14 +1,19 @@
 """What pods request beside each device: the mean, kept in step with the snapshot."""
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, strategies as st
 
 from admission.api.kubernetes import claims, devices, pods
 from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import Slice
+from admission.api.kubernetes.nodes import Resources
 from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import Uid
+from admission.dra.inventory.selectors import Selectors
 from admission.scheduling.cache.device_companions import DeviceCompanions
 
 SHARED = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80"}}}
@@ -40,6 +45,10 @@ def a_snapshot(*objects: Pod | Claim) -> Snapshot:
     )
 
 
+def means(snapshot: Snapshot) -> Resources:
+    return DeviceCompanions().update(snapshot, Selectors())
+
+
 def test_the_mean_is_that_of_all_pods_over_all_devices() -> None:
     snapshot = a_snapshot(
         a_pod("two", claim="two", cpu="8", memory="1Gi"),
@@ -48,31 +57,72 @@ def test_the_mean_is_that_of_all_pods_over_all_devices() -> None:
         a_claim("one", {}),
     )
 
-    assert DeviceCompanions().update(snapshot) == {"cpu": 8192, "memory": 2**30 // 3 // 2**26 * 2**26}
+    assert means(snapshot) == {"cpu": 8192, "memory": 2**30 // 3 // 2**26 * 2**26}
 
 
 def test_a_share_counts_as_its_part_of_the_largest_device() -> None:
     half = a_claim("half", {"capacity": {"requests": {"memory": "40"}}})
 
-    assert DeviceCompanions().update(a_snapshot(a_pod("p", claim="half", cpu="4"), half)) == {"cpu": 8192}
+    assert means(a_snapshot(a_pod("p", claim="half", cpu="4"), half)) == {"cpu": 8192}
 
 
 def test_pods_without_devices_and_those_that_have_ended_count_for_nothing() -> None:
     claim = a_claim("one", {})
     others = a_pod("web", claim=None, cpu="64"), a_pod("done", claim="one", phase="Succeeded", cpu="64")
 
-    assert DeviceCompanions().update(a_snapshot(a_pod("p", claim="one", cpu="4"), claim, *others)) == {"cpu": 4096}
+    assert means(a_snapshot(a_pod("p", claim="one", cpu="4"), claim, *others)) == {"cpu": 4096}
 
 
 def test_nothing_is_known_without_devices() -> None:
-    assert DeviceCompanions().update(a_snapshot(a_pod("p", claim="gone", cpu="4"))) == {}
-    assert DeviceCompanions().update(Snapshot()) == {}
+    assert means(a_snapshot(a_pod("p", claim="gone", cpu="4"))) == {}
+    assert means(Snapshot()) == {}
 
 
 def test_admin_access_takes_no_device() -> None:
     monitor = a_claim("monitor", {"adminAccess": True, "allocationMode": "All"})
 
-    assert DeviceCompanions().update(a_snapshot(a_pod("p", claim="monitor", cpu="4"), monitor)) == {}
+    assert means(a_snapshot(a_pod("p", claim="monitor", cpu="4"), monitor)) == {}
+
+
+def a_card() -> dict[str, Slice]:
+    """Return a card of 7 slices of compute and 8 of memory, in partitions of two profiles."""
+    spec = {"driver": "gpu", "nodeName": "a", "pool": {"name": "a", "generation": 1, "resourceSliceCount": 2}}
+    totals = {"compute": {"value": "7"}, **{f"memory-{at}": {"value": "1"} for at in range(8)}}
+    drawn = {
+        "1g": {"compute": {"value": "1"}, "memory-0": {"value": "1"}},
+        "3g": {"compute": {"value": "3"}, **{f"memory-{at}": {"value": "1"} for at in range(4)}},
+    }
+    shown = [
+        {
+            "name": name,
+            "attributes": {"profile": {"string": name}},
+            "consumesCounters": [{"counterSet": "card", "counters": counters}],
+        }
+        for name, counters in drawn.items()
+    ]
+    parts: dict[str, dict[str, Any]] = {
+        "counters": {"sharedCounters": [{"name": "card", "counters": totals}]},
+        "devices": {"devices": shown},
+    }
+    return {
+        name: devices.decode_slice({"metadata": {"name": name, "uid": name}, "spec": {**spec, **part}})
+        for name, part in parts.items()
+    }
+
+
+PARTITIONS = {
+    "1g is a seventh of the compute": ("1g", 1024 * 7),
+    "3g is half of the memory": ("3g", 2048),
+    "what matches no partition is whole": ("7g", 1024),
+}
+
+
+@pytest.mark.parametrize(("profile", "cpu"), PARTITIONS.values(), ids=PARTITIONS)
+def test_a_partition_counts_as_its_part_of_a_device(profile: str, cpu: int) -> None:
+    chosen = {"selectors": [{"cel": {"expression": f"device.attributes['gpu'].profile == '{profile}'"}}]}
+    snapshot = replace(a_snapshot(a_pod("p", claim="one", cpu="1"), a_claim("one", chosen)), slices=a_card())
+
+    assert means(snapshot) == {"cpu": cpu}
 
 
 WORLD = st.dictionaries(
@@ -91,4 +141,4 @@ def test_what_is_kept_equals_what_is_found_from_scratch(worlds: list[dict[str, t
             objects += [a_pod(name, claim=name, cpu=str(cpu)), a_claim(name, {"count": count, **shared})]
         snapshot = a_snapshot(*objects)
 
-        assert kept.update(snapshot) == DeviceCompanions().update(snapshot)
+        assert kept.update(snapshot, Selectors()) == means(snapshot)
