@@ -27,6 +27,8 @@ from tests.bench import (
     measuring,
     node_needs,
     packing,
+    packing_partitions,
+    packing_queue,
     planning,
     quota,
     recognition,
@@ -125,6 +127,16 @@ def _packing(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
     return result, packing.table(result)
 
 
+def _packing_partitions(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
+    result = packing_partitions.measure(draws=given.passes)
+    return result, packing_partitions.table(result)
+
+
+def _packing_queue(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
+    result = packing_queue.measure(draws=given.passes)
+    return result, packing_queue.table(result)
+
+
 def _measuring(_given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
     result = measuring.measure()
     return result, measuring.table(result)
@@ -149,6 +161,8 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], tuple[dict[str, Any], Shown
     "allocator": _pure(allocator),
     "planning": _pure(planning),
     "packing": _packing,
+    "packing-partitions": _packing_partitions,
+    "packing-queue": _packing_queue,
     "cycle": _pure(cycle, "passes"),
     "node-needs": _pure(node_needs),
     "quota": _pure(quota),
@@ -199,7 +213,7 @@ def _parser() -> argparse.ArgumentParser:
         "--passes",
         type=int,
         default=3,
-        help="admission, allocations, creating, cycle, ledger: rounds that count; packing: draws; start: starts; "
+        help="admission, allocations, creating, cycle, ledger: rounds that count; packing*: draws; start: starts; "
         "scale: failovers",
     )
     parser.add_argument("--postings", type=int, default=5_000_000, help="ledger: in the books that are verified")

@@ -13,7 +13,7 @@ point more where Muster does (`Allocate`).
 import gc
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,8 +34,14 @@ from tests.bench.packing_worlds import WHOLE, Task, World
 STEPS = 50_000
 """The controller's default."""
 CAPACITY = "part"
-MULTI = (0.0, 0.2, 0.5)
-"""Parts of all GPUs asked for that tasks of several GPUs ask for; 0 for that of the trace."""
+MIXES = {
+    "as published": {},
+    "20 % by tasks of several": {"multi": 0.2},
+    "50 % by tasks of several": {"multi": 0.5},
+    "33 % of tasks name a model": {"named": 0.33},
+    "the same, 50 % by tasks of several": {"named": 0.33, "multi": 0.5},
+}
+"""The mixes of tasks: see `packing_worlds.weights`."""
 REFERENCE = "fgd"
 GOALS = {Choice.FIRST_FIT: 0.0, Choice.FREE: 0.005}
 """How much more is given away than by the reference, at least."""
@@ -52,29 +58,29 @@ class Outcome:
 
 
 def measure(*, draws: int, scale: int = 1) -> dict[str, Any]:
-    """Return means over draws, for each share of tasks of several GPUs."""
-    rows = {f"{multi:g}": _row(multi, draws, scale) for multi in MULTI}
-    return {"draws": draws, "scale": scale, "nodes": sum(packing_worlds.NODES.values()) * scale, "rows": rows}
+    """Return means over draws, for each mix of tasks."""
+    rows = {name: _row(mix, draws, scale) for name, mix in MIXES.items()}
+    return {"draws": draws, "scale": scale, "nodes": len(packing_worlds.draw(0, scale=scale).nodes), "rows": rows}
 
 
 def table(result: dict[str, Any]) -> Table:
     """Return the result as a table."""
     rows = result["rows"]
     found = Table(title=f"GPUs given away, {result['nodes']} nodes, means of {result['draws']} draws")
-    for column in ("tasks of several GPUs", *next(iter(rows.values()))["allocated"], "ms a gang"):
+    for column in ("GPUs asked for", *next(iter(rows.values()))["allocated"], "ms a gang"):
         found.add_column(column, justify="right")
-    for multi, row in rows.items():
+    for name, row in rows.items():
         shares = [f"{value:.4f}" for value in row["allocated"].values()]
         speeds = " ".join(f"{value:.1f}" for value in row["ms_per_gang"].values())
-        found.add_row("as in the trace" if multi == "0" else f"{float(multi):.0%}", *shares, speeds)
+        found.add_row(name, *shares, speeds)
     return found
 
 
-def _row(multi: float, draws: int, scale: int) -> dict[str, Any]:
+def _row(mix: Mapping[str, float], draws: int, scale: int) -> dict[str, Any]:
     shares: dict[str, list[float]] = {}
     speeds: dict[str, list[float]] = {}
     for seed in range(draws):
-        world = packing_worlds.draw(seed, scale=scale, multi=multi)
+        world = packing_worlds.draw(seed, scale=scale, **mix)
         for name, policy in packing_policies.policies(world, seed).items():
             shares.setdefault(name, []).append(packing_policies.allocated(world, policy))
         shares.setdefault("repacked", []).append(packing_policies.repacked(world))
@@ -98,53 +104,70 @@ def _row(multi: float, draws: int, scale: int) -> dict[str, Any]:
 
 def played(world: World, choice: Choice, *, strands_least: bool = True) -> Outcome:
     """Plan and grant the tasks of a world one after the other."""
-    cluster = state(world)
-    selectors = Selectors(cluster.profile.cel)
     gangs = [demand(at, task) for at, task in enumerate(world.tasks)]
-    beside = companions(gangs) if strands_least else {}
-    gc.collect()
-    start = time.process_time()
-    given: list[Task] = []
-    for task, pod in zip(world.tasks, gangs, strict=True):
-        answer = gang_planner.plan(
-            [pod], cluster, selectors=selectors, steps=STEPS, choice=choice, mute=True, beside=beside
-        )
-        if isinstance(answer, Plan):
-            cluster = cluster_state.granted(cluster, answer, {pod.pod.meta.uid: pod.pod}, pod.pod.meta.name)
-            given.append(task)
-    seconds = time.process_time() - start
+    beside = companions(gangs, [shapes.slice_of("one", [gpu(0)])]) if strands_least else {}
+    cluster, flags, seconds = planned(state(world), gangs, choice, beside)
+    given = [task for task, is_given in zip(world.tasks, flags, strict=True) if is_given]
     return Outcome(
         sum(task.asked for task in given) / world.capacity, seconds, len(gangs), _given_twice(cluster, given)
     )
 
 
-def companions(gangs: Sequence[PodDemand]) -> Resources:
+def planned(
+    cluster: ClusterState, gangs: Sequence[PodDemand], choice: Choice, beside: Resources
+) -> tuple[ClusterState, list[bool], float]:
+    """Plan and grant gangs of one pod; return the state after them, which were granted, and the processor's seconds."""
+    selectors, flags = Selectors(cluster.profile.cel), list[bool]()
+    gc.collect()
+    start = time.process_time()
+    for pod in gangs:
+        answer = gang_planner.plan(
+            [pod], cluster, selectors=selectors, steps=STEPS, choice=choice, mute=True, beside=beside
+        )
+        flags.append(isinstance(answer, Plan))
+        if isinstance(answer, Plan):
+            cluster = cluster_state.granted(cluster, answer, {pod.pod.meta.uid: pod.pod}, pod.pod.meta.name)
+    return cluster, flags, time.process_time() - start
+
+
+def companions(gangs: Sequence[PodDemand], slices: Iterable[shapes.Json]) -> Resources:
     """Return what the pods request beside each GPU, as the controller finds it in a snapshot with all of them."""
     claims = {claim.meta.key: claim for gang in gangs for claim in gang.claims}
     demanding = {gang.pod.meta.uid: gang.pod for gang in gangs}
-    gpu = devices.decode_slice(shapes.slice_of("one", [_gpu(0)]))
-    return DeviceCompanions().update(Snapshot(pods=demanding, claims=claims, slices={"one": gpu}))
+    shown = {slice_["metadata"]["name"]: devices.decode_slice(slice_) for slice_ in slices}
+    return DeviceCompanions().update(Snapshot(pods=demanding, claims=claims, slices=shown), Selectors())
 
 
 def state(world: World) -> ClusterState:
     """Return the empty cluster of a world."""
-    shown = [([_gpu(at) for at in range(gpus)], list[shapes.Json]()) for gpus, _ in world.nodes]
-    return shapes.cluster(shown, [{"cpu": str(cpus)} for _, cpus in world.nodes])
+    shown = [([gpu(at, node.model) for at in range(node.gpus)], list[shapes.Json]()) for node in world.nodes]
+    return shapes.cluster(shown, [{"cpu": str(node.cpus)} for node in world.nodes])
 
 
 def demand(number: int, task: Task) -> PodDemand:
     """Return the only pod of a task's gang."""
-    wanted = shapes.request(task.gpus)
-    request = {**wanted, "exactly": {**wanted["exactly"], "capacity": {"requests": {CAPACITY: str(task.part)}}}}
-    name = f"task-{number:05}"
-    container = {"name": "main", "resources": {"requests": {"cpu": str(task.cpus)}}}
+    return one_pod(f"task-{number:05}", request(task), task.cpus)
+
+
+def one_pod(name: str, request: shapes.Json, cpus: int) -> PodDemand:
+    """Return a pod with a claim of one request, and CPUs."""
+    container = {"name": "main", "resources": {"requests": {"cpu": str(cpus)}}}
     spec = {"containers": [container], "resourceClaims": [{"name": "gpus", "resourceClaimName": name}]}
     pod = pods.decode({"metadata": {"name": name, "namespace": "team", "uid": name}, "spec": spec})
     return PodDemand(pod=pod, claims=(shapes.claim(name, {"devices": {"requests": [request]}}),))
 
 
-def _gpu(at: int) -> shapes.Json:
-    return {"name": f"gpu-{at}", "allowMultipleAllocations": True, "capacity": {CAPACITY: {"value": str(WHOLE)}}}
+def request(task: Task) -> shapes.Json:
+    """Return the request of a task's claim."""
+    model = f"device.attributes['{shapes.DRIVER}'].model == '{task.model}'"
+    wanted = shapes.request(task.gpus, *([model] if task.model else []))
+    return {**wanted, "exactly": {**wanted["exactly"], "capacity": {"requests": {CAPACITY: str(task.part)}}}}
+
+
+def gpu(at: int, model: str = "") -> shapes.Json:
+    """Return a GPU that several claims may share."""
+    shared = {"allowMultipleAllocations": True, "capacity": {CAPACITY: {"value": str(WHOLE)}}}
+    return {"name": f"gpu-{at}", "attributes": {"model": {"string": model}}, **shared}
 
 
 def _given_twice(cluster: ClusterState, given: Sequence[Task]) -> int:

@@ -2,7 +2,7 @@
 
 Each is written from its description in Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with
 Fragmentation Gradient Descent", USENIX ATC 2023 (sections 4 to 6). A node is the thousandths that are left of each of
-its GPUs, and its CPUs left.
+its GPUs, its CPUs left, and the model of its GPUs: a task that asks for another one cannot use it.
 
 The fragmentation of a node n for a task m, in thousandths of GPUs, is what m could not use of what is left there:
 
@@ -15,6 +15,7 @@ p_m being how likely a task is of kind m. FGD places a task where F_n(M) grows t
 
 import bisect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from random import Random
 from typing import NamedTuple
@@ -23,10 +24,11 @@ from tests.bench.packing_worlds import WHOLE, Task, World
 
 
 class Node(NamedTuple):
-    """What is left of each GPU, and CPUs."""
+    """What is left of each GPU, and CPUs. model: of the GPUs."""
 
     gpus: tuple[int, ...]
     cpus: int
+    model: str = ""
 
 
 Rank = tuple[float, ...]
@@ -36,7 +38,7 @@ Policy = Callable[[Node, Task], tuple[Rank, Node]]
 
 def allocated(world: World, policy: Policy) -> float:
     """Return the part of the GPUs that is given away after all tasks; those that fit nowhere are skipped."""
-    nodes = [Node((WHOLE,) * gpus, cpus) for gpus, cpus in world.nodes]
+    nodes = [Node((WHOLE,) * node.gpus, node.cpus, node.model) for node in world.nodes]
     given = 0
     for task in world.tasks:
         ranked = [(*policy(node, task), at) for at, node in enumerate(nodes) if _takes(node, task)]
@@ -89,14 +91,31 @@ class Fragmentation:
 
     def __init__(self, weights: Mapping[Task, float]) -> None:
         self._weights = weights
+        self._by_model: dict[str, tuple[dict[Task, float], float]] = {}
+        """Of tasks that may use GPUs of a model how likely each kind is, whatever it asks for; and all others."""
         self._known: dict[Node, float] = {}
 
     def expected(self, node: Node) -> float:
         """Return F_n(M)."""
-        key = Node(tuple(sorted(node.gpus)), node.cpus)
+        key = Node(tuple(sorted(node.gpus)), node.cpus, node.model)
         if key not in self._known:
-            self._known[key] = sum(weight * _unusable(key, task) for task, weight in self._weights.items())
+            usable, others = self._for_model(node.model)
+            self._known[key] = sum(weight * _unusable(key, task) for task, weight in usable.items())
+            self._known[key] += others * sum(node.gpus)
         return self._known[key]
+
+    def _for_model(self, model: str) -> tuple[dict[Task, float], float]:
+        if model not in self._by_model:
+            found: dict[Task, float] = {}
+            others = 0.0
+            for task, weight in self._weights.items():
+                if task.model in {"", model}:
+                    any_model = replace(task, model="")
+                    found[any_model] = found.get(any_model, 0) + weight
+                else:
+                    others += weight
+            self._by_model[model] = found, others
+        return self._by_model[model]
 
 
 def _unusable(node: Node, task: Task) -> int:
@@ -107,6 +126,8 @@ def _unusable(node: Node, task: Task) -> int:
 
 
 def _takes(node: Node, task: Task) -> bool:
+    if task.model not in {"", node.model}:
+        return False
     return node.cpus >= task.cpus and sum(left >= task.part for left in node.gpus) >= task.gpus
 
 
@@ -150,4 +171,4 @@ def _tightest(node: Node, task: Task) -> Node:
 
 def _taken(node: Node, task: Task, places: Sequence[int]) -> Node:
     gpus = tuple(left - task.part if at in places else left for at, left in enumerate(node.gpus))
-    return Node(gpus, node.cpus - task.cpus)
+    return node._replace(gpus=gpus, cpus=node.cpus - task.cpus)

@@ -4,14 +4,17 @@ Published of it (Weng et al., "Beware of Fragmentation", USENIX ATC 2023, table 
 6,212 GPUs, most of them in nodes of eight; of the tasks with GPUs 43.6 % ask for a part of one, 55.4 % for one, and one
 in a hundred for two, four or eight. Tasks that share ask for 28.5 % of all that is asked for, which is 0.56 of a GPU in
 the mean. Nodes of eight GPUs have 96 or 128 CPUs, and the trace's page shows tasks with 4 CPUs for a part of a GPU, 16
-for one and 88 for eight. How parts and CPUs spread around these figures, and the smaller nodes, is ours. Nothing is
-copied from the trace; the same seed has the same world.
+for one and 88 for eight. Of its GPUs 71 % are of one model, and traces with 10, 20, 25 and 33 % of tasks that ask for
+models are made of it. How parts and CPUs spread around these figures, the smaller nodes, which models these have, and
+that tasks ask for models as there are GPUs of each, is ours. Nothing is copied from the trace; the same seed has the
+same world.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from random import Random
+from typing import NamedTuple
 
 WHOLE = 1_000
 """A GPU, in thousandths."""
@@ -19,8 +22,14 @@ WHOLE = 1_000
 MOST_GPUS = 8
 """Of a node, and of a task."""
 
-NODES = {(8, 96): 46, (8, 128): 12, (4, 64): 12, (2, 96): 36, (1, 32): 15}
-"""Nodes by their GPUs and CPUs: 121 with 599 GPUs, a tenth of the trace's."""
+MODELS = {
+    (8, 96): {"g2": 46},
+    (8, 128): {"g2": 8, "g3": 4},
+    (4, 64): {"t4": 6, "v100": 6},
+    (2, 96): {"t4": 24, "p100": 12},
+    (1, 32): {"p100": 15},
+}
+"""Nodes by their GPUs and CPUs, and of these by model: 121 with 599 GPUs, a tenth of the trace's."""
 
 SIZES = {0: 0.4360, 1: 0.5536, 2: 0.0023, 4: 0.0023, 8: 0.0058}
 """Of tasks with GPUs, how many they ask for; 0 is a part of one."""
@@ -40,11 +49,15 @@ LOAD = 1.1
 
 @dataclass(frozen=True, slots=True, order=True)
 class Task:
-    """A demand for some GPUs of one node, for so many thousandths of each of them, and for CPUs."""
+    """A demand for some GPUs of one node, for so many thousandths of each of them, and for CPUs.
+
+    model: which GPUs it has to be; empty for any.
+    """
 
     gpus: int
     part: int
     cpus: int
+    model: str = ""
 
     @property
     def asked(self) -> int:
@@ -52,24 +65,33 @@ class Task:
         return self.gpus * self.part
 
 
+class NodeShape(NamedTuple):
+    """The GPUs and CPUs of a node. model: of its GPUs."""
+
+    gpus: int
+    cpus: int
+    model: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class World:
-    """nodes: GPUs and CPUs of each. tasks: in the order of arrival. weights: how likely each kind of task is."""
+    """tasks: in the order of arrival. weights: how likely each kind of task is."""
 
-    nodes: tuple[tuple[int, int], ...]
+    nodes: tuple[NodeShape, ...]
     tasks: tuple[Task, ...]
     weights: Mapping[Task, float]
 
     @property
     def capacity(self) -> int:
         """Return the thousandths of GPUs that there are."""
-        return sum(gpus for gpus, _ in self.nodes) * WHOLE
+        return sum(node.gpus for node in self.nodes) * WHOLE
 
 
-def weights(multi: float = 0.0) -> dict[Task, float]:
+def weights(multi: float = 0.0, named: float = 0.0) -> dict[Task, float]:
     """Return how likely a task is of each kind.
 
-    multi: the part of all GPUs asked for that tasks of several ask for; 0 for that of the trace.
+    multi: the part of all GPUs asked for that tasks of several ask for; 0 for that of the trace. named: the part of the
+    tasks that ask for a model, each as likely as there are GPUs of it in nodes that are large enough.
     """
     sizes = dict(SIZES)
     if multi:
@@ -85,18 +107,36 @@ def weights(multi: float = 0.0) -> dict[Task, float]:
         for (part, weight), (each, share) in product(parts.items(), cpus.items()):
             task = Task(gpus or 1, part, (gpus or 1) * each)
             likely = size / total * weight / sum(parts.values()) * share / sum(cpus.values())
-            found[task] = found.get(task, 0) + likely
+            for model, asks in _models(gpus or 1, named).items():
+                one = replace(task, model=model)
+                found[one] = found.get(one, 0) + likely * asks
     return found
 
 
-def draw(seed: int, *, scale: int = 1, multi: float = 0.0) -> World:
-    """Return a world. scale: how many times the nodes."""
+def _models(gpus: int, named: float) -> dict[str, float]:
+    """Return how likely a task of so many GPUs asks for each model, or for none."""
+    if not named:
+        return {"": 1.0}
+    there: dict[str, int] = {}
+    for (size, _), models in MODELS.items():
+        for model, nodes in models.items() if size >= gpus else ():
+            there[model] = there.get(model, 0) + nodes * size
+    return {"": 1 - named, **{model: named * count / sum(there.values()) for model, count in there.items()}}
+
+
+def draw(seed: int, *, scale: int = 1, multi: float = 0.0, named: float = 0.0) -> World:
+    """Return a world. scale: how many times the nodes. multi, named: see `weights`."""
     random = Random(seed)  # noqa: S311 - not for secrets
-    nodes = [node for node, count in NODES.items() for _ in range(count * scale)]
+    nodes = [
+        NodeShape(gpus, cpus, model)
+        for (gpus, cpus), models in MODELS.items()
+        for model, count in models.items()
+        for _ in range(count * scale)
+    ]
     random.shuffle(nodes)
-    kinds = weights(multi)
+    kinds = weights(multi, named)
     tasks: list[Task] = []
-    left = sum(gpus for gpus, _ in nodes) * WHOLE * LOAD
+    left = sum(node.gpus for node in nodes) * WHOLE * LOAD
     while left > 0:
         (task,) = random.choices([*kinds], [*kinds.values()])
         tasks.append(task)

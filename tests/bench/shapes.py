@@ -34,10 +34,8 @@ def cluster(shapes: Sequence[tuple[list[Json], list[Json]]], allocatable: Sequen
     made = [nodes.decode({"metadata": {"name": f"node-{at:05}"}, **one}) for at, one in enumerate(given)]
     slices = {}
     for at, (shown, counters) in enumerate(shapes):
-        parts: list[Json] = [{"devices": shown}, *([{"sharedCounters": counters}] if counters else [])]
-        for number, part in enumerate(parts):
-            name = f"slice-{at:05}-{number}"
-            slices[name] = devices.decode_slice(_slice(name, f"node-{at:05}", len(parts), part))
+        for made_slice in slices_of(f"node-{at:05}", (shown, counters)):
+            slices[made_slice["metadata"]["name"]] = devices.decode_slice(made_slice)
     cards = devices.decode_class(
         {"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}}
     )
@@ -51,6 +49,13 @@ def _slice(name: str, node: str, count: int, part: Json) -> Json:
         "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
         "spec": {"driver": DRIVER, "pool": pool, "nodeName": node, **part},
     }
+
+
+def slices_of(node: str, shape: tuple[list[Json], list[Json]]) -> list[Json]:
+    """Return the slices of a node: of its devices, and of its sets of shared counters if it has any."""
+    shown, counters = shape
+    parts: list[Json] = [{"devices": shown}, *([{"sharedCounters": counters}] if counters else [])]
+    return [_slice(f"slice-{node}-{at}", node, len(parts), part) for at, part in enumerate(parts)]
 
 
 def slice_of(node: str, shown: list[Json]) -> Json:

@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from admission.dra.requests.gang_request import Choice
-from tests.bench import packing, packing_policies, packing_worlds
+from tests.bench import packing, packing_partitions, packing_policies, packing_queue, packing_worlds
+from tests.bench.packing_partitions import Card
 from tests.bench.packing_policies import Fragmentation, Node, Policy
-from tests.bench.packing_worlds import WHOLE, Task, World
+from tests.bench.packing_worlds import WHOLE, NodeShape, Task, World
 
 HALF, ONE, TWO = Task(1, 500, 4), Task(1, WHOLE, 8), Task(2, WHOLE, 16)
 WEIGHTS: Mapping[Task, float] = {HALF: 0.25, ONE: 0.5, TWO: 0.25}
@@ -68,10 +69,31 @@ def test_tasks_of_several_gpus_ask_for_the_part_that_is_wanted() -> None:
     assert several / asked == pytest.approx(0.5)
 
 
+def test_tasks_ask_for_models_of_which_there_are_nodes_that_are_large_enough() -> None:
+    weights = packing_worlds.weights(named=0.33)
+
+    assert sum(weight for task, weight in weights.items() if task.model) == pytest.approx(0.33)
+    assert {task.model for task in weights if task.gpus == 8} == {"", "g2", "g3"}
+
+
+def test_what_asks_for_another_model_is_of_no_use_to_a_task() -> None:
+    node, other = Node((1000, 600), 16, "g2"), replace(ONE, model="t4")
+    fragmentation = Fragmentation({HALF: 0.5, other: 0.25, replace(ONE, model="g2"): 0.25})
+
+    assert fragmentation.expected(node) == 0.25 * 1600 + 0.25 * 600
+
+
+def test_cards_with_partitions_keep_the_places_of_their_profiles() -> None:
+    (after, *_), card = packing_partitions._places(Card(), "3g"), Card()
+
+    assert len(packing_partitions._places(card, "1g")) == 7
+    assert [len(packing_partitions._places(after, profile)) for profile in ("7g", "4g", "3g", "2g")] == [0, 0, 1, 1]
+
+
 @pytest.mark.parametrize("choice", Choice)
 def test_the_planner_fills_a_small_world_and_gives_nothing_twice(choice: Choice) -> None:
     drawn = packing_worlds.draw(1)
-    world = replace(drawn, nodes=((4, 64), (2, 96)), tasks=drawn.tasks[:10])
+    world = replace(drawn, nodes=(NodeShape(4, 64), NodeShape(2, 96)), tasks=drawn.tasks[:10])
     assert sum(task.asked for task in world.tasks) > world.capacity
 
     outcome = packing.played(world, choice)
@@ -84,6 +106,24 @@ def test_repacking_fills_cards_with_parts_that_came_apart() -> None:
     """Two parts of 0.6 came first; then 0.4 and 0.4 go beside them, and one more of 0.6 has no card."""
     six, four = Task(1, 600, 1), Task(1, 400, 1)
 
-    assert packing_policies.repacked(World(((2, 8),), (six, six, four, four, six), {})) == 1.0
-    assert packing_policies.repacked(World(((2, 8),), (six, six, six), {})) == 0.6
-    assert packing_policies.repacked(World(((2, 8),), (Task(1, WHOLE, 1), four, Task(1, WHOLE, 1)), {})) == 0.7
+    assert packing_policies.repacked(World((NodeShape(2, 8),), (six, six, four, four, six), {})) == 1.0
+    assert packing_policies.repacked(World((NodeShape(2, 8),), (six, six, six), {})) == 0.6
+    assert packing_policies.repacked(World((NodeShape(2, 8),), (Task(1, WHOLE, 1), four, Task(1, WHOLE, 1)), {})) == 0.7
+
+
+def test_a_queueing_trace_is_played_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many more jobs at once than the nodes take."""
+    monkeypatch.setattr(packing_queue, "JOBS", 40)
+    monkeypatch.setattr(packing_queue, "NODES", 6)
+
+    assert packing_queue.wait(0, 20, strands_least=True) > 0
+
+
+@pytest.mark.parametrize("choice", Choice)
+def test_partitions_of_a_small_world_are_given_away(choice: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing_partitions, "NODES", 2)
+    world = packing_partitions.draw(1)
+
+    found = {**packing_partitions.references(world, 1), "muster": packing_partitions.played(world, choice).allocated}
+
+    assert all(0.7 < given <= 1 for given in found.values()), found
