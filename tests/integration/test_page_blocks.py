@@ -27,6 +27,7 @@ SKIPPED: Counter[str] = Counter(
         "needs a dashboard": 1,
         "needs Kueue": 1,
         "tests/e2e/test_first_gang.py types them": 2,
+        "needs the books of a cluster; tests/e2e/test_muster_used_hours.py asks some": 1,
         "needs books of months; tests/integration/test_ledger_closing_command.py closes them": 1,
         "of a ledger in a file; tests/integration/test_ledger_restoration.py backs up and restores": 2,
         "plays a trace of yours; tests/unit play some": 1,
