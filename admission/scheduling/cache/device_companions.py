@@ -114,8 +114,8 @@ class DeviceCompanions:
         """Return the part of a device that a request takes: of the scarcest capacity of the largest device."""
         if not kind.capacity and self._partitions:
             if kind not in self._parts:
-                is_looked_up = len(self._parts) < MOST_KINDS
-                self._parts[kind] = self._partition(kind, selectors) if is_looked_up else Fraction(1)
+                has_room = len(self._parts) < MOST_KINDS
+                self._parts[kind] = self._partition(kind, selectors) if has_room else Fraction(1)
             return self._parts[kind]
         parts = (amount / self._largest[name] for name, amount in kind.capacity if self._largest.get(name))
         return min(Fraction(1), max(parts, default=Fraction(1)))
