@@ -20,6 +20,7 @@ from admission.cycle.steps.schedule import Scheduling
 from admission.quota.headroom import QueueUsage
 from admission.scheduling import cycle
 from admission.scheduling.capacity import expected_nodes, node_needs, node_requests
+from admission.scheduling.capacity.node_needs import Assessment, Earlier
 from admission.scheduling.checks import budget, faults
 from admission.scheduling.checks.chain import Decision, Grant
 from admission.scheduling.checks.faults import During
@@ -94,10 +95,12 @@ class NodeNeedsCheck:
         cluster = self.nominations.over(self.cache.predict_cluster(inputs, book, self.settings.steps), nominated)
         waiting = cycle.turns([*held.values()], partial(cycle.needed, rules=rules), rules, usage, queue_usage)
         asker = node_requests.Asker(protections=self.fences.protections, snapshot=snapshot)
-        find = partial(node_needs.assess, [*waiting], rules, cluster, queue_usage, bounds, expected, asker)
-        found = faults.guard(During.PLANNING, "", find, rules.workspace.defects) or {}
+        earlier = Earlier(expected, self.state.in_vain)
+        find = partial(node_needs.assess, [*waiting], rules, cluster, queue_usage, bounds, earlier, asker)
+        found, in_vain = faults.guard(During.PLANNING, "", find, rules.workspace.defects) or Assessment()
         short = {uid: self.shapes.shortfall(needed.counts) for uid, needed in found.items()}
-        self.state.keep({uid: replace(one, shortfall=short[uid]) if short[uid] else one for uid, one in found.items()})
+        needed = {uid: replace(one, shortfall=short[uid]) if short[uid] else one for uid, one in found.items()}
+        self.state.keep(needed, in_vain)
 
     def _held(self, inputs: CycleInputs, decided: Iterable[Decision]) -> dict[GangUid, Group]:
         """Return the gangs that more nodes may help; those for which others are being evicted need none."""

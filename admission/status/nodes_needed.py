@@ -29,6 +29,8 @@ class NodesNeededState:
     _is_due: bool = False
     _fresh: dict[GangUid, NodesNeeded] = field(default_factory=dict)
     """What was found since `take_fresh` was called."""
+    in_vain: frozenset[GangUid] = frozenset()
+    """The gangs that have their turn after the others next time (`Assessment.in_vain`)."""
 
     @property
     def needed(self) -> Mapping[GangUid, NodesNeeded]:
@@ -50,9 +52,11 @@ class NodesNeededState:
         self._basis, self._due_at, self._is_due = basis, now + bounds.pace, False
         return True
 
-    def keep(self, needed: Mapping[GangUid, NodesNeeded]) -> None:
-        """Keep what was found."""
-        self._needed, self._fresh = dict(needed), dict(needed)
+    def keep(self, needed: Mapping[GangUid, NodesNeeded], in_vain: frozenset[GangUid] = frozenset()) -> None:
+        """Keep what was found. in_vain: if there are any, others have to be looked at though nothing changes."""
+        self._needed, self._fresh, self.in_vain = dict(needed), dict(needed), in_vain
+        if in_vain:
+            self.look_again()
 
     def take_fresh(self) -> Mapping[GangUid, NodesNeeded]:
         """Return what was found since the last call, in the order in which gangs come."""

@@ -80,6 +80,11 @@ class NodeShape:
         labels = node.meta.labels
         return all(labels.get(key) == value for key, value in self.matches.items())
 
+    @property
+    def is_limited(self) -> bool:
+        """Return whether limits of its NodePool bound how many nodes may come."""
+        return self.pool_most is not None
+
     def left(self, existing: Iterable[Node]) -> int:
         """Return how many more nodes there may be. existing: all nodes of the cluster."""
         most = self.max_count if self.pool_most is None else min(self.max_count, self.pool_most)

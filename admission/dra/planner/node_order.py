@@ -3,8 +3,8 @@
 Nodes with less left are filled before others are begun, so that whole nodes stay free for gangs that need them. Where
 it is known what pods request beside devices, nodes go first where the pod begins the fewest unused devices, then those
 where it strands the fewest (`stranded_devices`), then where shared or partitioned devices have the least left that the
-pod takes a part of. Equal nodes are tried once, as a group; of a group the first by name is taken. The order decides which plan is
-found, never whether there is one.
+pod takes a part of. Equal nodes are tried once, as a group; of a group the first by name is taken. The order decides
+which plan is found, never whether there is one.
 """
 
 from typing import TypeVar

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from fractions import Fraction
 from functools import partial
-from typing import Protocol
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from admission.api.capacity import node_shapes
 from admission.api.capacity.node_provision import ProvisioningMode
@@ -47,6 +48,8 @@ GANGS_PER_TRY = 8
 
 MOST_TRIES = 64
 """The most numbers of nodes that are tried for one gang."""
+
+ASKED_ALONE = "after a try that failed, it is asked for when the nodes of these shapes that others wait for have come"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +110,17 @@ class Asker(Protocol):
         """Return why no nodes are asked for a gang; empty if they are. needed: None before that is known."""
 
 
+class Assessment(NamedTuple):
+    """What was found out.
+
+    needed: by gang, in the order in which they come. in_vain: the gangs that nodes cannot help as things are, if the
+    tries were over before all gangs had had their turn; the next assessment has the others before them.
+    """
+
+    needed: Mapping[GangUid, NodesNeeded] = MappingProxyType({})
+    in_vain: frozenset[GangUid] = frozenset()
+
+
 class NoAsker:
     """Refuses nobody, as where nothing is asked for."""
 
@@ -145,56 +159,115 @@ def hold(needed: NodesNeeded, instead: Hold) -> Hold:
     return Hold(HoldReason.NODES_NEEDED, message, details, instead.references)
 
 
+class Earlier(NamedTuple):
+    """What earlier assessments left.
+
+    expected: how many nodes of each shape were asked for and have not come. in_vain: of the last assessment.
+    """
+
+    expected: Mapping[str, int] = MappingProxyType({})
+    in_vain: frozenset[GangUid] = frozenset()
+
+
 def assess(  # noqa: PLR0917 - all that it depends on
     held: Iterable[Group],
     rules: Rules,
     cluster: ClusterState,
     queue_usage: QueueUsage,
     bounds: Bounds,
-    expected: Mapping[str, int],
+    earlier: Earlier,
     asker: Asker = NOBODY,
-) -> Mapping[GangUid, NodesNeeded]:
-    """Return what gangs need, of those that would start with more nodes.
+) -> Assessment:
+    """Find out what gangs need, of those that would start with more nodes.
 
     held: gangs that are held for want of devices, in the order in which they have their turn. cluster, queue_usage:
     after the grants of the cycle; the usage is charged with what gangs are promised. The balances in the workspace of
-    the rules are charged, too. expected: how many nodes of each shape were asked for and have not come. Gangs for
-    which nodes are asked come first: the others, whose queues ask for none or that `asker` refuses, keep none from
-    them.
+    the rules are charged, too. Gangs for which nodes are asked come first: the others, whose queues ask for none or
+    that `asker` refuses, keep none from them.
     """
-    queues = rules.snapshot.queues
-    waiting = sorted(held, key=lambda group: not asks_for_nodes(queues.get(group.queue)))
+    queues, in_vain = rules.snapshot.queues, earlier.in_vain
+    waiting = sorted(held, key=lambda group: (not asks_for_nodes(queues.get(group.queue)), group.uid in in_vain))
     waiting = waiting[: bounds.tries * GANGS_PER_TRY]
-    existing = rules.snapshot.nodes.values()
-    pods = sum(len(group.waiting) for group in waiting)
-    left = {
-        name: min(max(shape.left(existing) - expected.get(name, 0), 0), pods, bounds.nodes)
-        for name, shape in sorted(rules.snapshot.shapes.items())
-    }
+    left = _left(waiting, rules, bounds, earlier.expected)
     if not waiting or not any(left.values()):
-        return {}
+        return Assessment()
     state = _State(rules, cluster, queue_usage, bounds, NodesToCome.build(cluster, rules.snapshot, left))
-    found: dict[GangUid, NodesNeeded] = {}
-    refused: dict[GangUid, str] = {}
     requesting = [group for group in waiting if bounds.asks and asks_for_nodes(queues.get(group.queue))]
-    for group in map(asker.part, requesting):
-        refused[group.uid] = asker.refusal(group, None)
-        if state.is_over or refused[group.uid]:
-            continue
-        assess_ = partial(state.assess, group, partial(asker.refusal, group))
-        needed = faults.guard(During.PLANNING, group.key, assess_, rules.workspace.defects)
-        if isinstance(needed, str):
-            refused[group.uid] = needed
-        elif needed is not None:
-            found[group.uid] = needed
+    turns = _Turns(state, rules, asker, {name for name, count in earlier.expected.items() if count})
+    for group in requesting:
+        turns.take(asker.part(group))
+    found = turns.found
     for group in waiting:
-        why_not = refused.get(group.uid)
+        why_not = turns.refused.get(group.uid)
         if state.is_over or why_not == "":
             continue
         needed = faults.guard(During.PLANNING, group.key, partial(state.assess, group), rules.workspace.defects)
         if isinstance(needed, NodesNeeded):
             found[group.uid] = replace(needed, not_asked=why_not or "")
-    return found
+    # When only gangs are left that were in vain before, all have had their turn.
+    known = in_vain.intersection(group.uid for group in requesting)
+    is_cut = bool(turns.missed - known)
+    return Assessment(found, frozenset(turns.had - found.keys()) | known if is_cut else frozenset())
+
+
+@dataclass(slots=True)
+class _Turns:
+    """The gangs for which nodes may be asked, one after the other.
+
+    asked_of: the shapes of which nodes are asked for. had, missed: the gangs that had their turn, and for which nothing
+    was left to be tried. refused: why no nodes are asked for a gang, "" if they may be.
+    """
+
+    state: "_State"
+    rules: Rules
+    asker: Asker
+    asked_of: set[str]
+    found: dict[GangUid, NodesNeeded] = field(default_factory=dict)
+    refused: dict[GangUid, str] = field(default_factory=dict)
+    had: set[GangUid] = field(default_factory=set)
+    missed: set[GangUid] = field(default_factory=set)
+
+    def take(self, group: Group) -> None:
+        """Find out what a gang needs, and promise it unless nobody is asked."""
+        self.refused[group.uid] = self.asker.refusal(group, None)
+        if self.refused[group.uid]:
+            return
+        if self.state.is_over:
+            self.missed.add(group.uid)
+            return
+        self.had.add(group.uid)
+        assess_ = partial(self.state.assess, group, partial(self._refusal, group))
+        needed = faults.guard(During.PLANNING, group.key, assess_, self.rules.workspace.defects)
+        if isinstance(needed, str):
+            self.refused[group.uid] = needed
+        elif needed is not None:
+            self.found[group.uid] = needed
+
+    def _refusal(self, group: Group, needed: NodesNeeded) -> str:
+        why_not = self.asker.refusal(group, needed)
+        backoff = self.rules.backoffs.get(group.uid)
+        if not why_not and backoff is not None and backoff.failure and not self.asked_of.isdisjoint(needed.counts):
+            # Gangs that got a part of their nodes each would go on to do so: they are tried at the same times.
+            return ASKED_ALONE
+        if not why_not:
+            self.asked_of.update(needed.counts)
+        return why_not
+
+
+def _left(waiting: Sequence[Group], rules: Rules, bounds: Bounds, expected: Mapping[str, int]) -> dict[str, int]:
+    """Return how many nodes of each shape may still be asked for, as far as these gangs could use them.
+
+    Of a NodePool with limits nodes of one shape come at a time, since these count for all of its shapes.
+    """
+    shapes, existing = rules.snapshot.shapes, rules.snapshot.nodes.values()
+    pods = sum(len(group.waiting) for group in waiting)
+    expecting = {shape.node_pool: name for name, shape in shapes.items() if shape.is_limited and expected.get(name, 0)}
+    return {
+        name: 0
+        if shape.is_limited and expecting.get(shape.node_pool, name) != name
+        else min(max(shape.left(existing) - expected.get(name, 0), 0), pods, bounds.nodes)
+        for name, shape in sorted(shapes.items())
+    }
 
 
 @dataclass(slots=True)
@@ -280,7 +353,9 @@ class _State:
         return min(filter(None, alone), key=lambda one: node_counts.cost_of(one.counts, self._prices), default=None)
 
     def _is_too_many(self, counts: Counts) -> bool:
-        """Return whether these are more nodes than a shape allows that counts those of another one, too."""
+        """Return whether these are more nodes than a shape allows that counts those of another one, too, or a pool."""
+        if any(not counts.keys().isdisjoint(self._rivals(name)) for name in counts):
+            return True
         total = Counter(counts)
         for name, count in counts.items():
             total.update(dict.fromkeys(self._others(name), count))
@@ -365,6 +440,16 @@ class _State:
             self._free[one.shape].remove(one)
             for other in self._others(one.shape):
                 del self._free[other][-1:]
+            for rival in self._rivals(one.shape):
+                self._free[rival].clear()
+
+    def _rivals(self, name: str) -> list[str]:
+        """Return the other shapes of a shape's NodePool, if that has limits."""
+        shapes = self._given.snapshot.shapes
+        if not shapes[name].is_limited:
+            return []
+        pool = shapes[name].node_pool
+        return [other for other in self._free if other != name and shapes[other].node_pool == pool]
 
     def _others(self, shape: str) -> list[str]:
         """Return the shapes that count a node of one as theirs, too, of those of which some may come."""
