@@ -1,6 +1,7 @@
 """`muster simulate`: Muster's decisions about manifests, or about a trace of jobs, without a cluster."""
 
 import asyncio
+import gc
 from collections.abc import Sequence
 from datetime import MAXYEAR, MINYEAR, datetime, timedelta
 from fractions import Fraction
@@ -188,7 +189,13 @@ def _outcome(
         schedulers=frozenset(controller.schedulers),
         strands_least=controller.strands_least,
     )
-    return asyncio.run(simulation)
+    # The input lives as long as the process, so the garbage collector need not scan it again and again.
+    gc.collect()
+    gc.freeze()
+    try:
+        return asyncio.run(simulation)
+    finally:
+        gc.unfreeze()
 
 
 def _play(  # noqa: PLR0917 - as the command has them

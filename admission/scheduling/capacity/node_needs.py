@@ -435,7 +435,9 @@ class _State:
         if self._bounds.together or any(place.node not in self._come.nodes for place in grant.plan.pods):
             state = self._come.joined(self._base, [one.node.name for one in new])
             after = cluster_state.granted(state, grant.plan, pods, group.key, grant.claims)
-            self._base = self._come.parted(after, self._full(after) if self._bounds.together else self._come.nodes)
+            used = {place.node for place in grant.plan.pods} & self._come.nodes.keys()
+            full = self._full(after, used) if self._bounds.together else self._come.nodes
+            self._base = self._come.parted(after, full)
         for one in new:
             self._free[one.shape].remove(one)
             for other in self._others(one.shape):
@@ -456,16 +458,15 @@ class _State:
         counting = expected_nodes.counting_with(shape, self._given.snapshot.shapes)
         return [name for name in counting if name != shape and name in self._free]
 
-    def _full(self, cluster: ClusterState) -> Collection[NodeName]:
-        """Return the new nodes all of whose devices are in use: hardly anybody has room there, and each costs time."""
+    def _full(self, cluster: ClusterState, used: Iterable[NodeName]) -> Collection[NodeName]:
+        """Return those of some new nodes all of whose devices are in use: hardly anybody has room there."""
         return {
             name
-            for name, one in self._come.nodes.items()
-            if name in cluster.nodes
-            and one.slices
+            for name in used
+            if self._come.nodes[name].slices
             and all(
                 DeviceId(slice_.driver, slice_.pool, device.name) in cluster.taken
-                for slice_ in one.slices
+                for slice_ in self._come.nodes[name].slices
                 for device in slice_.devices
             )
         }
