@@ -232,6 +232,7 @@ TAKEN = {
         templates=[{"name": "t", "spec": {"devices": {"requests": [{"name": "r", "newer": {"a": 1}}], "newer": []}}}]
     ),
     "a gang of all its pods": a_gang(size=2, minCount=2),
+    "a shape of a NodePool alone": a_shape(matchLabels=None, nodePool="gpu"),
     "a gang in one rack": a_gang(topology={"required": "topology.kubernetes.io/rack"}),
     "a gang in one zone, and in one rack if that can be": a_gang(topology={"required": "zone", "preferred": "rack"}),
     "a gang whose subgroups have a rack each": a_gang(topology={"subgroups": {"required": "rack"}}),
@@ -266,6 +267,11 @@ REFUSED = {
     "a shape at a price below 0": (a_shape(pricePerHour=-1), "spec.pricePerHour"),
     "a shape at a price with a fraction as a number": (a_shape(pricePerHour=98.32), "spec.pricePerHour"),
     "a shape that every node is of": (a_shape(matchLabels={}), "spec.matchLabels"),
+    "a shape of neither labels nor a NodePool": (
+        a_shape(matchLabels=None),
+        "matchLabels is required: the labels that every node of the shape has, and no other node; or name a NodePool",
+    ),
+    "a NodePool that has no name": (a_shape(nodePool=""), "spec.nodePool"),
     "a node with less than nothing": (
         a_shape(allocatable={"cpu": "-1"}),
         "must not be negative; write what a node has for pods, 0 for none",

@@ -332,7 +332,7 @@ def test_the_account_may_do_what_the_dashboard_needs_and_no_more(cluster: World)
     # What everybody who is known may do (ClusterRoles system:basic-user and system:cluster-trust-bundle-discovery).
     own = {f"create selfsubject{what}.authorization.k8s.io" for what in ("accessreviews", "rulesreviews")}
     own |= {f"{verb} clustertrustbundles.certificates.k8s.io" for verb in ("get", "list", "watch")}
-    shown = ("queues.muster.dev", "meters.muster.dev", "gangs.muster.dev", "nodes.")
+    shown = ("queues.muster.dev", "meters.muster.dev", "gangs.muster.dev", "nodeshapes.muster.dev", "nodes.")
     devices = [f"{name}.resource.k8s.io" for name in ("resourceslices", "resourceclaims", "deviceclasses")]
     assert every - own == {
         *(f"{verb} {name}" for verb in ("list", "watch") for name in (*shown, *devices)),

@@ -74,9 +74,9 @@ def a_policy(**spec: Any) -> dict[str, Any]:
 
 
 def a_shape(**spec: Any) -> dict[str, Any]:
-    """Return a shape of nodes without devices."""
-    given = {"maxCount": 4, "matchLabels": {"type": "gpu-8"}, "allocatable": {"cpu": 96}}
-    return _an("NodeShape", "s", {**given, **spec})
+    """Return a shape of nodes without devices; what is None is left out."""
+    given = {"maxCount": 4, "matchLabels": {"type": "gpu-8"}, "allocatable": {"cpu": 96}, **spec}
+    return _an("NodeShape", "s", {name: value for name, value in given.items() if value is not None})
 
 
 def a_gang(**spec: Any) -> dict[str, Any]:
