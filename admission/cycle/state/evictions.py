@@ -432,11 +432,15 @@ class EvictionState:
         return is_seen or (answered is not None and answered.action is not Action.REQUEUE)
 
     def _follow_running(self, inputs: CycleInputs, group: Group) -> None:
-        """Forget what a gang that runs needs no more: all, but for the back-off of pods that are still to join it."""
+        """Forget what a gang that runs needs no more: all, but for the back-off of pods that are still to join it.
+
+        Their controller may pause before it makes them again.
+        """
         backoff = self._backoffs.get(group.uid)
         if backoff is None and self._has_written_backoff(group) and group.record is not None:
             backoff = replace(self._written_backoff(inputs, group, group.record), of_joining=True)
-        if backoff is not None and group.waiting and backoff.is_untried(group.placement):
+        is_needed = backoff is not None and (group.waiting or inputs.clock - backoff.next_try <= FORGET_AFTER)
+        if backoff is not None and is_needed and backoff.is_untried(group.placement):
             self._backoffs[group.uid] = backoff
         else:
             self._forget_running(group)

@@ -22,9 +22,9 @@ def elastic(pods: int, least: int = 1) -> dict[str, Any]:
     return {"pods": pods, "gpus": 8, "annotations": {GANG_MIN: str(least)}}
 
 
-async def running(**job: Any) -> Asking:
-    """Return a gang of two pods that runs on two nodes that came for it."""
-    play = Asking(asks().shape("x8", gpus=8), a={**JOB, **job})
+async def running(wait: str = "1m") -> Asking:
+    """Return a gang of two pods that runs on two nodes that came for it. wait: its queue's first back-off."""
+    play = Asking(asks(requeue={"base": wait}).shape("x8", gpus=8), a=JOB)
     await play.forget_changes()
     play.world.add("n1", "n2")
     await play.forget_changes(3)
@@ -78,6 +78,46 @@ async def test_where_the_other_node_does_not_come_only_the_late_pod_is_taken_bac
     play.world.add("n3")
     await play.forget_changes(3)
     assert play.world.bound() == {"a-0": "n1", "a-1": "n3"}
+
+
+@pytest.mark.parametrize("succeeded", [True, False])
+async def test_the_back_off_of_late_pods_lasts_while_their_controller_pauses_before_it_makes_them_again(
+    succeeded: bool,
+) -> None:
+    play = await running(wait="10m")
+    play.world.lose("n2")
+    await play.forget_changes(2)
+    play.world.now += 16 * MINUTE
+    await play.forget_changes(3)
+    if succeeded:
+        await play.ledger.fence(2)
+        play.succeed()
+    play.world.now += MINUTE
+    await play.forget_changes(3)
+
+    play.world.replace_lost()
+    result = await play.forget_changes(2)
+
+    assert play.world.towards() == {}
+    assert reason(result, "a") == ("StartTimedOut" if succeeded else "PlacementFailed")
+    play.world.now += 10 * MINUTE
+    await play.forget_changes(2)
+    assert play.world.towards() == {"a-1": X8}
+
+
+async def test_a_gang_that_goes_on_without_late_pods_is_as_if_it_had_never_backed_off_after_an_hour() -> None:
+    play = await running()
+    play.world.lose("n2")
+    await play.forget_changes(2)
+    play.world.now += 16 * MINUTE
+    result = await play.forget_changes(3)
+    assert report(result, "a").evictions == 1
+
+    play.world.now += 62 * MINUTE
+    play.world.submit("b", queue="q", pods=1, gpus=1)
+    result = await play.forget_changes(2)
+
+    assert report(result, "a").evictions == 0
 
 
 async def test_the_back_off_of_late_pods_grows_and_the_next_leader_keeps_it() -> None:
