@@ -261,10 +261,10 @@ def _left(waiting: Sequence[Group], rules: Rules, bounds: Bounds, expected: Mapp
     """
     shapes, existing = rules.snapshot.shapes, rules.snapshot.nodes.values()
     pods = sum(len(group.waiting) for group in waiting)
-    expecting = {shape.node_pool: name for name, shape in shapes.items() if shape.is_limited and expected.get(name, 0)}
+    of_pool = {shape.node_pool: name for name, shape in shapes.items() if shape.is_limited and expected.get(name, 0)}
     return {
         name: 0
-        if shape.is_limited and expecting.get(shape.node_pool, name) != name
+        if shape.is_limited and of_pool.get(shape.node_pool, name) != name
         else min(max(shape.left(existing) - expected.get(name, 0), 0), pods, bounds.nodes)
         for name, shape in sorted(shapes.items())
     }

@@ -23,7 +23,7 @@ IN_FRONT: dict[str, dict[str, Any]] = {
 async def test_many_gangs_in_front_keep_nobody_from_nodes(job: dict[str, Any]) -> None:
     """Each is another question, since it asks for another number of devices or in another domain."""
     in_front = {f"a{number:03}": {**job, "gpus": job["gpus"] + number * (job["gpus"] > 8)} for number in range(70)}
-    play = Asking(asks(gpus=100_000).shape("x8", gpus=8, most=200), **in_front, z={"pods": 1, "gpus": 8})
+    play = Asking(asks(gpus=100_000).shape("x8", gpus=8, most=200), None, **in_front, z={"pods": 1, "gpus": 8})
 
     await play.forget_changes(3)
 
