@@ -48,7 +48,7 @@ class LeftCapacity:
     """What is left of the counters of one pool. same_named: the index of the first pool of the same name, or its own.
 
     vanished: a device of the pool is in use that no slice describes any more, so what it draws is unknown. inexact:
-    1.36 adds up an amount of it wrongly. totals: of the counters. draws: of all devices of the pool, also those that
+    1.36 adds up an amount of it wrongly. totals: of the counters; draws: of all devices of the pool, also those that
     match no request. Both are used only to put partitions and nodes in order.
     """
 
@@ -57,7 +57,7 @@ class LeftCapacity:
     same_named: int
     vanished: bool = False
     inexact: bool = False
-    totals: tuple[Amount, ...] = field(default=(), compare=False, repr=False)
+    totals: tuple[Amount, ...] = field(default=(), repr=False)
     draws: Mapping[DeviceId, Draw] = field(default_factory=dict, compare=False, repr=False)
 
 

@@ -12,6 +12,7 @@ one.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
+from itertools import islice
 from typing import NamedTuple
 
 from admission.api.kubernetes.claims import ALL, Claim, ClaimSpec
@@ -43,6 +44,14 @@ class Kind(NamedTuple):
     capacity: tuple[tuple[str, Fraction], ...]
 
 
+class _Partitions(NamedTuple):
+    """A slice with partitions. totals: of its pool's counter sets. parts: which of its device each is; 0 for others."""
+
+    slice: Slice
+    totals: Mapping[str, Draw]
+    parts: tuple[Fraction, ...]
+
+
 class DeviceCompanions:
     """The mean of one cluster. One per leader or replay; only `update` and `add` change it."""
 
@@ -54,10 +63,12 @@ class DeviceCompanions:
         """Those of which `_largest` is."""
         self._requested: Counter[str] = Counter()
         self._devices: Counter[Kind] = Counter()
+        self._largest_by_slice: dict[str, dict[str, Fraction]] = {}
+        """By name of a capacity, the most that any shared device of the slice has."""
         self._largest: dict[str, Fraction] = {}
-        """By name of a capacity, the most that any device has."""
-        self._partitions: tuple[tuple[Slice, tuple[Fraction, ...]], ...] = ()
-        """The slices with partitions, and which part of its device each is; 0 for another device."""
+        """The most that any device has."""
+        self._partitions: dict[str, _Partitions] = {}
+        """The first slices with partitions, in order."""
         self._classes: Mapping[str, DeviceClass] = {}
         self._parts: dict[Kind, Fraction] = {}
         """Of requests, which part of a device they match in these slices, with these classes."""
@@ -88,16 +99,34 @@ class DeviceCompanions:
 
     def means(self, selectors: Selectors) -> Resources:
         """Return the means, as `update` does."""
-        if self._devices and changed(self._read_slices, self._slices):
-            self._read_slices, self._largest = self._slices, _largest(self._slices)
-            self._partitions, self._parts = _partitions(self._slices), {}
+        if self._devices:
+            self._read()
         # In this order, as there is a bound on what is looked up.
         kinds = sorted(self._devices.items(), key=lambda one: (-one[1], one[0]))
-        devices = sum((count * self._part(kind, selectors) for kind, count in kinds), Fraction(0))
+        if self._partitions:
+            known = [kind for kind, _ in kinds if not kind.capacity][:MOST_KINDS]
+            self._parts = {kind: self._parts.get(kind) or self._partition(kind, selectors) for kind in known}
+        devices = sum((count * self._part(kind) for kind, count in kinds), Fraction(0))
         if not devices:
             return {}
         means = {name: _rounded(int(amount / devices)) for name, amount in sorted(self._requested.items())}
         return {name: mean for name, mean in means.items() if mean}
+
+    def _read(self) -> None:
+        """Read the slices that have changed."""
+        keys = changed(self._read_slices, self._slices)
+        for key in keys:
+            one = self._slices.get(key)
+            largest = {} if one is None else _largest(one)
+            if largest:
+                self._largest_by_slice[key] = largest
+            else:
+                self._largest_by_slice.pop(key, None)
+        if keys:
+            self._read_slices, self._largest = self._slices, _most(self._largest_by_slice.values())
+            before, self._partitions = self._partitions, _partitions(self._slices, self._partitions)
+            if before != self._partitions:
+                self._parts = {}
 
     def _count_requests(self, requests: Resources, pods: int) -> None:
         for name in RESOURCES:
@@ -110,13 +139,10 @@ class DeviceCompanions:
             if not self._devices[kind]:
                 del self._devices[kind]
 
-    def _part(self, kind: Kind, selectors: Selectors) -> Fraction:
+    def _part(self, kind: Kind) -> Fraction:
         """Return the part of a device that a request takes: of the scarcest capacity of the largest device."""
-        if not kind.capacity and self._partitions:
-            if kind not in self._parts:
-                has_room = len(self._parts) < MOST_KINDS
-                self._parts[kind] = self._partition(kind, selectors) if has_room else Fraction(1)
-            return self._parts[kind]
+        if not kind.capacity:
+            return self._parts.get(kind, Fraction(1)) if self._partitions else Fraction(1)
         parts = (amount / self._largest[name] for name, amount in kind.capacity if self._largest.get(name))
         return min(Fraction(1), max(parts, default=Fraction(1)))
 
@@ -124,9 +150,9 @@ class DeviceCompanions:
         """Return the part of a device that the partitions are which a request matches; 1 if it matches none."""
         device_class = self._classes.get(kind.device_class)
         texts = joined(device_class.selectors if device_class is not None else (), kind.selectors)
-        for slice_, parts in self._partitions[:MOST_SLICES]:
-            column = selectors.column(texts, slice_)
-            found = [part for at, part in enumerate(parts) if part and column.yes >> at & 1]
+        for one in self._partitions.values():
+            column = selectors.column(texts, one.slice)
+            found = [part for at, part in enumerate(one.parts) if part and column.yes >> at & 1]
             if found:
                 return min(found)
         return Fraction(1)
@@ -141,20 +167,25 @@ def _devices(spec: ClaimSpec) -> Iterator[tuple[Kind, int]]:
             yield Kind(first.device_class, first.selectors, capacity), 1 if first.mode == ALL else first.count
 
 
-def _partitions(slices: Mapping[str, Slice]) -> tuple[tuple[Slice, tuple[Fraction, ...]], ...]:
-    """Return the slices with partitions, by name, and which part of its device each is."""
-    totals: dict[tuple[str, str], dict[str, Draw]] = {}
+def _partitions(slices: Mapping[str, Slice], before: Mapping[str, _Partitions]) -> dict[str, _Partitions]:
+    """Return the first slices with partitions, by name; what was known where neither they nor their counters changed."""
+    with_partitions = (key for key, one in sorted(slices.items()) if any(device.consumes for device in one.devices))
+    keys = [*islice(with_partitions, MOST_SLICES)]
+    pools = {(slices[key].driver, slices[key].pool) for key in keys}
+    sets: dict[tuple[str, str], dict[str, Draw]] = {}
     for one in slices.values():
-        for name, amounts in one.counters.items():
-            totals.setdefault((one.driver, one.pool), {})[name] = tuple(
+        for name, amounts in one.counters.items() if (one.driver, one.pool) in pools else ():
+            sets.setdefault((one.driver, one.pool), {})[name] = tuple(
                 ((name, counter), amount) for counter, amount in sorted(amounts.items())
             )
-    found: list[tuple[Slice, tuple[Fraction, ...]]] = []
-    for _, one in sorted(slices.items()):
-        if any(device.consumes for device in one.devices):
-            known = totals.get((one.driver, one.pool), {})
-            found.append((one, tuple(_part_of(device, known) for device in one.devices)))
-    return tuple(found)
+    found: dict[str, _Partitions] = {}
+    for key in keys:
+        one, totals = slices[key], sets.get((slices[key].driver, slices[key].pool), {})
+        known = before.get(key)
+        if known is None or known.slice is not one or known.totals != totals:
+            known = _Partitions(one, totals, tuple(_part_of(device, totals) for device in one.devices))
+        found[key] = known
+    return found
 
 
 def _part_of(device: Device, totals: Mapping[str, Draw]) -> Fraction:
@@ -169,13 +200,16 @@ def _part_of(device: Device, totals: Mapping[str, Draw]) -> Fraction:
     return min(Fraction(1), max(parts, default=Fraction(0)))
 
 
-def _largest(slices: Mapping[str, Slice]) -> dict[str, Fraction]:
+def _largest(slice_: Slice) -> dict[str, Fraction]:
+    shared = (device for device in slice_.devices if device.allows_multiple)
+    return _most({name: Fraction(one.value) for name, one in device.capacity.items()} for device in shared)
+
+
+def _most(amounts: Iterable[Mapping[str, Fraction]]) -> dict[str, Fraction]:
     found: dict[str, Fraction] = {}
-    for slice_ in slices.values():
-        for device in slice_.devices:
-            if device.allows_multiple:
-                for name, one in device.capacity.items():
-                    found[name] = max(found.get(name, Fraction(0)), Fraction(one.value))
+    for each in amounts:
+        for name, amount in each.items():
+            found[name] = max(found.get(name, Fraction(0)), amount)
     return found
 
 

@@ -134,8 +134,27 @@ def test_a_partition_goes_to_a_card_of_which_one_is_in_use(choice: Choice) -> No
     assert node_of(halves(a="8", b="64"), first, a_pod("p-1", 1, requests={"cpu": "1"}), choice=choice) == "b"
 
 
-def _counters(name: str) -> dict[str, Any]:
-    counters = {"sharedCounters": [{"name": "card", "counters": {"memory": {"value": "8"}}}]}
+@pytest.mark.parametrize("choice", Choice)
+@pytest.mark.parametrize("mute", [False, True])
+@pytest.mark.parametrize("used", ["a", "b"])
+def test_a_card_of_which_a_half_is_in_use_is_not_taken_for_an_untouched_smaller_one(
+    used: str, mute: bool, choice: Choice
+) -> None:
+    """Both have as much left, and only what their counters had says which is untouched."""
+    untouched = "b" if used == "a" else "a"
+    cluster = a_cluster()
+    for name, total, parts in sorted([(used, 8, 2), (untouched, 4, 1)]):
+        drawn = {"consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": "4"}}}]}
+        cluster = cluster.node(name, allocatable={"cpu": "64"}).slice(name, [drawn] * parts, count=2, nodeName=name)
+        cluster.slices.append(_counters(name, total))
+
+    pod = a_pod("p", 1, requests={"cpu": "2"})
+
+    assert node_of(cluster.taken(used, 1), pod, mute=mute, choice=choice) == used
+
+
+def _counters(name: str, total: int = 8) -> dict[str, Any]:
+    counters = {"sharedCounters": [{"name": "card", "counters": {"memory": {"value": str(total)}}}]}
     pool = {"name": name, "generation": 1, "resourceSliceCount": 2}
     meta = {"name": f"{name}-counters", "uid": f"{name}-counters"}
     return {"metadata": meta, "spec": {"driver": "gpu.example.com", "nodeName": name, "pool": pool, **counters}}

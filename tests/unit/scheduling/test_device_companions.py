@@ -84,10 +84,10 @@ def test_admin_access_takes_no_device() -> None:
     assert means(a_snapshot(a_pod("p", claim="monitor", cpu="4"), monitor)) == {}
 
 
-def a_card() -> dict[str, Slice]:
+def a_card(node: str = "a", compute: str = "7") -> dict[str, Slice]:
     """Return a card of 7 slices of compute and 8 of memory, in partitions of two profiles."""
-    spec = {"driver": "gpu", "nodeName": "a", "pool": {"name": "a", "generation": 1, "resourceSliceCount": 2}}
-    totals = {"compute": {"value": "7"}, **{f"memory-{at}": {"value": "1"} for at in range(8)}}
+    spec = {"driver": "gpu", "nodeName": node, "pool": {"name": node, "generation": 1, "resourceSliceCount": 2}}
+    totals = {"compute": {"value": compute}, **{f"memory-{at}": {"value": "1"} for at in range(8)}}
     drawn = {
         "1g": {"compute": {"value": "1"}, "memory-0": {"value": "1"}},
         "3g": {"compute": {"value": "3"}, **{f"memory-{at}": {"value": "1"} for at in range(4)}},
@@ -123,6 +123,37 @@ def test_a_partition_counts_as_its_part_of_a_device(profile: str, cpu: int) -> N
     snapshot = replace(a_snapshot(a_pod("p", claim="one", cpu="1"), a_claim("one", chosen)), slices=a_card())
 
     assert means(snapshot) == {"cpu": cpu}
+
+
+def test_which_kinds_are_looked_up_follows_from_what_there_is_and_not_from_what_there_was() -> None:
+    """Of more kinds than the bound the most frequent are; 300 that have gone take nobody's place."""
+
+    def asking(profile: str, number: int) -> Claim:
+        expression = f"device.attributes['gpu'].profile == '{profile}' && {number} > -1"
+        return a_claim(f"c{number}", {"selectors": [{"cel": {"expression": expression}}]})
+
+    gone = replace(a_snapshot(*(asking("3g", number) for number in range(300))), slices=a_card())
+    snapshot = replace(a_snapshot(a_pod("p", claim="c900", cpu="1"), asking("1g", 900)), slices=a_card())
+    kept = DeviceCompanions()
+    kept.update(gone, Selectors())
+
+    assert kept.update(snapshot, Selectors()) == means(snapshot) == {"cpu": 1024 * 7}
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), st.sampled_from(["7", "14", None])), min_size=2, max_size=5))
+def test_slices_that_change_are_read_again_and_no_others_have_to(worlds: list[dict[str, str | None]]) -> None:
+    """Cards with so much compute, or without their counters."""
+    chosen = {"selectors": [{"cel": {"expression": "device.attributes['gpu'].profile == '1g'"}}]}
+    kept, selectors = DeviceCompanions(), Selectors()
+    for world in worlds:
+        slices: dict[str, Slice] = {}
+        for name, compute in world.items():
+            for key, one in a_card(name, compute or "7").items():
+                if compute is not None or key == "devices":
+                    slices[f"{name}-{key}"] = one
+        snapshot = a_snapshot(a_pod("p", claim="one", cpu="1"), a_claim("one", chosen))
+
+        assert kept.update(replace(snapshot, slices=slices), selectors) == means(replace(snapshot, slices=slices))
 
 
 WORLD = st.dictionaries(
