@@ -141,6 +141,8 @@ class Walk:
             builder.shape(name, gpus=GPUS[name], most=most, matches=LABELS[name])
         self.play = UnderFire(builder)
         self.world, self.ledger = self.play.world, self.play.ledger
+        # A Job controller takes its time, so that a gang is looked at that has lost pods.
+        self.world.slow = bool(seed % 2)
         self.made = self.killed = self.failed = self.joined = 0
         self.unstarted: dict[str, set[str]] = {}
         """By gang with pods that have a place and do not run, the nodes of its places, when the last cycle ended."""

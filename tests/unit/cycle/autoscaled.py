@@ -24,6 +24,11 @@ WITHOUT_PAUSE = Bounds(pace=Bounds().pace * 0)
 class Autoscaled(Jobs):
     """Nodes come when `add` is called; pods that are let in towards a shape are bound to nodes with its labels."""
 
+    slow = False
+    """Whether the Job controller makes pods again only when `replace_lost` is called for the second time."""
+    _lacking: frozenset[str] = frozenset()
+    """The Jobs that lacked pods when it was last called."""
+
     def pending(self) -> list[Pod]:
         """Return the pods for which an autoscaler would start nodes."""
         return [pod for pod in self._pods.values() if not (pod.gates or pod.node or pod.finished)]
@@ -43,7 +48,13 @@ class Autoscaled(Jobs):
         """Have a node go, with the pods that were bound there; the Job controller makes these again."""
         self.without(node=name)
         self._end([pod for pod in self._pods.values() if pod.node == name])
-        self.replace_lost()
+        if not self.slow:
+            self.replace_lost()
+
+    def replace_lost(self) -> None:
+        before, self._lacking = self._lacking, frozenset(name for name in self.made if self.lacks(name))
+        for name in self._lacking & before if self.slow else self._lacking:
+            self.replace(name)
 
     async def evict(self, pod: Pod, reason: str) -> None:
         """Delete a pod, which its Job counts as a failure."""

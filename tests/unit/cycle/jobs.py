@@ -61,10 +61,21 @@ class Jobs(Cluster):
     def replace_lost(self) -> None:
         """Have the Job controller make pods again that running Jobs have lost."""
         for name in self.made:
-            job = self._jobs.get(Uid(f"job-{name}"))
-            left = {pod.meta.name for pod in self._pods.values() if job is not None and _is_of(pod, job)}
-            if job is not None and left and not job.suspended and not job.finished:
-                self._make(name, self.now, but=left)
+            self.replace(name)
+
+    def replace(self, name: str) -> None:
+        """Have the Job controller make the pods again that a running Job has lost."""
+        job, left = self._jobs.get(Uid(f"job-{name}")), self._left_of(name)
+        if job is not None and left and not job.suspended and not job.finished:
+            self._make(name, self.now, but=left)
+
+    def lacks(self, name: str) -> bool:
+        """Return whether a Job has lost some of its pods."""
+        return 0 < len(self._left_of(name)) < int(self.made[name].get("pods", 1))
+
+    def _left_of(self, name: str) -> set[str]:
+        job = self._jobs.get(Uid(f"job-{name}"))
+        return {pod.meta.name for pod in self._pods.values() if job is not None and _is_of(pod, job)}
 
     def _make(self, name: str, at: datetime, but: Collection[str] = ()) -> None:
         """Make the pods of a Job. but: the names of those that are there."""

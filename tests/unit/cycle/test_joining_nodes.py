@@ -120,8 +120,10 @@ async def test_a_gang_that_goes_on_without_late_pods_is_as_if_it_had_never_backe
     assert report(result, "a").evictions == 0
 
 
-async def test_the_back_off_of_late_pods_grows_and_the_next_leader_keeps_it() -> None:
+@pytest.mark.parametrize("slow", [False, True], ids=["made again at once", "made again a cycle later"])
+async def test_the_back_off_of_late_pods_grows_and_the_next_leader_keeps_it(slow: bool) -> None:
     play = await running()
+    play.world.slow = slow
     play.world.lose("n2")
     tries = 0
     for _ in range(120):
@@ -139,6 +141,27 @@ async def test_the_back_off_of_late_pods_grows_and_the_next_leader_keeps_it() ->
     # Each try takes 15 minutes, and the waits between are 1, 2, 4, 8, 16 minutes.
     assert entry_count <= 8
     assert report(result, "a").evictions >= 4
+
+
+@pytest.mark.parametrize("slow", [False, True], ids=["made again at once", "made again a cycle later"])
+async def test_late_pods_are_asked_for_as_often_as_the_queue_allows(slow: bool) -> None:
+    play = Asking(asks(requeue={"limit": 1}).shape("x8", gpus=8, most=4), a=elastic(2))
+    await play.forget_changes()
+    play.world.add("n1")
+    await play.forget_changes(2)
+    play.world.slow = slow
+
+    for _ in range(90):
+        await play.forget_changes()
+        play.world.replace_lost()
+        play.world.now += MINUTE
+    result = await play.forget_changes()
+
+    assert kinds(play.ledger).count(Kind.RESERVE) == 2
+    assert "the queue allows 1 new tries" in str(report(result, "a").hold)
+    play.world.add("n2")
+    await play.forget_changes(3)
+    assert play.world.bound() == {"a-0": "n1"}
 
 
 async def test_a_node_that_is_lost_again_and_again_takes_nothing_from_the_pods_that_run() -> None:
