@@ -72,13 +72,14 @@ class ClusterBuilder:
         price: str | None = None,
         matches: dict[str, str] | None = None,
         pool: str = "",
+        allocatable: dict[str, str] | None = None,
     ) -> Self:
         """Add a NodeShape, whose nodes have its name as their type, if nothing else is said."""
         devices = [{"name": f"gpu-{index}", "attributes": {"model": {"string": "a100"}}} for index in range(gpus)]
         spec: dict[str, Any] = {
             "maxCount": most,
             "matchLabels": matches or {"type": name},
-            "allocatable": {"cpu": cpu, "memory": "256Gi", "pods": "110"},
+            "allocatable": {"cpu": cpu, "memory": "256Gi", "pods": "110", **(allocatable or {})},
             "resourceSlices": [{"driver": CLASS, "devices": devices}] if gpus else [],
             **({"pricePerHour": price} if price is not None else {}),
             **({"nodePool": pool} if pool else {}),

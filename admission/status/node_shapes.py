@@ -1,12 +1,14 @@
 """What is said of NodeShapes: whether gangs are planned with one, how many of its nodes are up, and where these differ.
 
 When one was last seen is the time since which `Up` is false for the reason `NoNodes`. How the last nodes fell short of
-their shape is said until better ones are up or the shape is changed: nodes that were bought in vain go again.
+their shape is said until better ones are up or the shape is changed: nodes that were bought in vain go again. A node
+that is just starting is compared with nothing: its drivers have not published yet what it has.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -28,8 +30,20 @@ UP = "Up"
 NEVER_UP = "NeverUp"
 """The reason of `Up` of a shape of which no node has been up yet."""
 MATCHES, DIFFERS, MATCH = "Matches", "Differs", "NodesMatch"
-LAST_UP = "none is up; of those that were last, "
+LAST_UP = "of those that were up last, "
 """What a message begins with about nodes that have gone."""
+
+STARTUP = timedelta(minutes=10)
+"""How long after it was made a node may take to be ready and its drivers to publish devices."""
+
+STARTING_TAINTS = frozenset(
+    {
+        "node.kubernetes.io/not-ready",
+        "node.cloudprovider.kubernetes.io/uninitialized",
+        "node.cilium.io/agent-not-ready",
+    }
+)
+"""Keys of the taints that a node has until it is ready."""
 MOST_NAMED = 3
 """The most nodes that a condition names."""
 
@@ -54,23 +68,26 @@ class _Shortfall(NamedTuple):
 class ShapeStatus:
     """The conditions of all shapes. One per leader.
 
-    Rule: they are made again only when a shape, a node, a slice or a NodePool has changed. A shortfall is kept from
-    when it was seen, by this leader or in the status that an earlier one wrote, until nodes match or the shape has
-    changed.
+    Rule: they are made again only when a shape, a node, a slice or a NodePool has changed, or a node has had the time
+    to start. A shortfall is kept from when it was seen, by this leader or in the status that an earlier one wrote,
+    until nodes match or the shape has changed.
     """
 
     _reports: Memo[str | None, tuple[ConditionReport, ...]] = field(default_factory=Memo)
     """By why NodePools cannot be read."""
     _shortfalls: dict[str, _Shortfall] = field(default_factory=dict)
+    _started_by: datetime | None = None
+    """When the first of the nodes that are starting has had the time to."""
 
-    def conditions(self, snapshot: Snapshot) -> tuple[ConditionReport, ...]:
+    def conditions(self, snapshot: Snapshot, now: datetime) -> tuple[ConditionReport, ...]:
         """Return the conditions of every shape that can be read."""
         if not snapshot.shapes:
             return ()
         unread = snapshot.unwatched.get(node_pools.KEY)
-        self._reports.keep_only([unread])
+        is_due = self._started_by is not None and now >= self._started_by
+        self._reports.keep_only([] if is_due else [unread])
         inputs = (snapshot.shapes, snapshot.nodes, snapshot.slices, snapshot.node_pools)
-        return self._reports.get(unread, inputs, lambda: self._made(snapshot))
+        return self._reports.get(unread, inputs, lambda: self._made(snapshot, now))
 
     @property
     def shortfalls(self) -> Mapping[str, str]:
@@ -84,9 +101,12 @@ class ShapeStatus:
             f"nodes of shape {name} fell short of it ({one.text})" for name, one in known if one is not None
         )
 
-    def _made(self, snapshot: Snapshot) -> tuple[ConditionReport, ...]:
+    def _made(self, snapshot: Snapshot, now: datetime) -> tuple[ConditionReport, ...]:
         before, self._shortfalls = self._shortfalls, {}
-        return tuple(self._with_last(report, snapshot.shapes[report.name], before) for report in _reports(snapshot))
+        nodes_up = _NodesUp.of(snapshot, now)
+        self._started_by = min((at + STARTUP for at in nodes_up.starting), default=None)
+        reports = _reports(snapshot, nodes_up)
+        return tuple(self._with_last(report, snapshot.shapes[report.name], before) for report in reports)
 
     def _with_last(
         self, report: ConditionReport, shape: NodeShape, before: Mapping[str, _Shortfall]
@@ -105,25 +125,64 @@ class ShapeStatus:
         return replace(report, conditions=(*report.conditions, last))
 
 
-def _reports(snapshot: Snapshot) -> Iterable[ConditionReport]:
-    up = {
-        name: [node for node in snapshot.nodes.values() if shape.is_shape_of(node) and not node.leaving]
-        for name, shape in sorted(snapshot.shapes.items())
-    }
-    of_node: defaultdict[NodeName, list[NodeShape]] = defaultdict(list)
-    for name, found in up.items():
-        for node in found:
-            of_node[node.name].append(snapshot.shapes[name])
-    slices: defaultdict[NodeName, list[Slice]] = defaultdict(list)
-    for slice_ in snapshot.slices.values():
-        if slice_.node_name in of_node:
-            slices[slice_.node_name].append(slice_)
-    for name, found in up.items():
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NodesUp:
+    """The nodes of shapes that are up. of_node: the shapes of each. starting: when those were made that are starting.
+
+    by_shape: all. started: those that can be compared with the shape.
+    """
+
+    by_shape: Mapping[str, Sequence[Node]]
+    started: Mapping[str, Sequence[Node]]
+    of_node: Mapping[NodeName, Sequence[NodeShape]]
+    slices: Mapping[NodeName, Sequence[Slice]]
+    starting: Sequence[datetime]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, now: datetime) -> "_NodesUp":
+        """Return those of a snapshot."""
+        up = {
+            name: [node for node in snapshot.nodes.values() if shape.is_shape_of(node) and not node.leaving]
+            for name, shape in sorted(snapshot.shapes.items())
+        }
+        of_node: defaultdict[NodeName, list[NodeShape]] = defaultdict(list)
+        for name, found in up.items():
+            for node in found:
+                of_node[node.name].append(snapshot.shapes[name])
+        slices: defaultdict[NodeName, list[Slice]] = defaultdict(list)
+        for slice_ in snapshot.slices.values():
+            if slice_.node_name in of_node:
+                slices[slice_.node_name].append(slice_)
+        started: dict[str, list[Node]] = {}
+        starting: list[datetime] = []
+        for name, found in up.items():
+            shape = snapshot.shapes[name]
+            young = {node.name for node in found if _is_starting(shape, node, slices.get(node.name, ()), now)}
+            started[name] = [node for node in found if node.name not in young]
+            starting += [node.meta.created for node in found if node.name in young]
+        return cls(by_shape=up, started=started, of_node=of_node, slices=slices, starting=starting)
+
+
+def _is_starting(shape: NodeShape, node: Node, slices: Iterable[Slice], now: datetime) -> bool:
+    """Return whether a node is too young to tell that what it lacks will not come."""
+    if now - node.meta.created >= STARTUP:
+        return False
+    if any(taint.key in STARTING_TAINTS for taint in node.taints):
+        return True
+    if {one.driver for one in shape.slices} - {one.driver for one in slices}:
+        return True
+    # Device plugins register after the kubelet.
+    return node.allocatable is not None and any(not node.allocatable.get(name) for name in shape.allocatable)
+
+
+def _reports(snapshot: Snapshot, up: _NodesUp) -> Iterable[ConditionReport]:
+    for name, found in up.by_shape.items():
         shape = snapshot.shapes[name]
         conditions = [_condition("Ready", "Usable", PLANNED_WITH), _up(shape, len(found))]
         overlaps = node_shapes.overlapping(shape, snapshot.shapes.values())
-        if found or overlaps:
-            conditions.append(_matching(shape, overlaps, found, slices, of_node))
+        is_shared = any(len(up.of_node[node.name]) > 1 for node in found)
+        if up.started[name] or overlaps or is_shared:
+            conditions.append(_matching(shape, overlaps, up))
         if shape.node_pool:
             pool = pool_bounds.judge(shape, snapshot)
             conditions.append(Condition(type="NodePool", status=pool.status, reason=pool.reason, message=pool.message))
@@ -141,18 +200,14 @@ def _up(shape: NodeShape, count: int) -> Condition:
     return _condition(UP, "NodesUp", f"{count} {most} {'is' if count == 1 else 'are'} up")
 
 
-def _matching(
-    shape: NodeShape,
-    overlaps: Sequence[str],
-    up: Iterable[Node],
-    slices: Mapping[NodeName, list[Slice]],
-    of_node: Mapping[NodeName, list[NodeShape]],
-) -> Condition:
+def _matching(shape: NodeShape, overlaps: Sequence[str], up: _NodesUp) -> Condition:
     """Return whether the nodes of a shape are what it says, and are of no other one.
 
     overlaps: the other shapes of which new nodes would be as well.
     """
-    shared = {node.name: [one.name for one in of_node[node.name] if one is not shape] for node in up}
+    shared = {
+        node.name: [one.name for one in up.of_node[node.name] if one is not shape] for node in up.by_shape[shape.name]
+    }
     others = sorted({name for found in shared.values() for name in found})
     if others:
         named = _named(sorted(name for name, found in shared.items() if found))
@@ -163,8 +218,8 @@ def _matching(
         message = f"new nodes would be of shape {listed} as well, so that both count them; make matchLabels differ"
         return _condition(MATCHES, "Overlaps", message, holds=False)
     by_text: defaultdict[str, list[str]] = defaultdict(list)
-    for node in up:
-        text = difference(shape, node, slices.get(node.name, ()))
+    for node in up.started[shape.name]:
+        text = difference(shape, node, up.slices.get(node.name, ()))
         if text:
             by_text[text].append(node.name)
     if not by_text:

@@ -144,7 +144,7 @@ class GangEviction:
             return
         asked = (placement_progress.nodes_asked_at(placement.seats[pod.meta.uid], placement) for pod in pods)
         since = max((at for at in asked if at is not None), default=placement.reserved_at)
-        shortfall = self._shortfall(placement, (pod.meta.uid for pod in pods))
+        shortfall = self._shortfall(inputs, placement, (pod.meta.uid for pod in pods))
         reason = f"{reason}; {shortfall}" if shortfall else reason
         if self.evictions.note_overdue(inputs, group, reason, since, longest=bool(shortfall)):
             await self._write_record(inputs, group)
@@ -233,7 +233,8 @@ class GangEviction:
             begun=self.evictions.partial_reason(group.uid),
             previous_size=self.evictions.size(group.uid),
         )
-        shortfall = self._shortfall(placement, placement.seats) if found and found.failure and placement else ""
+        seats = placement.seats if found and found.failure and placement else ()
+        shortfall = self._shortfall(inputs, placement, seats) if placement and seats else ""
         if found is not None and shortfall:
             reason, failure = f"{found.reason}; {shortfall}", f"{found.failure}; {shortfall}"
             found = replace(found, reason=reason, failure=failure, longest=True)
@@ -250,8 +251,10 @@ class GangEviction:
         pods = start_timeout.overdue(group, timeout, inputs.now, self.evictions.size(group.uid))
         return [(pods, start_timeout.missing_nodes(group, pods, durations.render(timeout)))] if pods else []
 
-    def _shortfall(self, placement: Placement, pods: Iterable[Uid]) -> str:
+    def _shortfall(self, inputs: CycleInputs, placement: Placement, pods: Iterable[Uid]) -> str:
         """Return how nodes fell short of the shapes of which some were asked for; empty if they did not."""
+        # Those that this cycle sees first are reported after it has evicted.
+        self.shapes.conditions(inputs.snapshot, inputs.now)
         return self.shapes.shortfall(placement_progress.asked_for(placement.seats[uid].node for uid in pods))
 
     def _others(self, group: Group) -> list[Placement]:

@@ -148,7 +148,7 @@ class CycleReport:
             templates=self.templates.troubles(),
             schedulers=self.settings.schedulers,
             later=self.later_waves.answers,
-            shapes=self.shapes.conditions(inputs.snapshot),
+            shapes=self.shapes.conditions(inputs.snapshot, inputs.now),
             needed=self.node_needs.needed,
             records_use=self.idle.records,
             over_memory=self._over_memory(inputs),

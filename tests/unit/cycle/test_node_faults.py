@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from admission.api.muster.ledger_entries import Kind
+from admission.api.values import durations
 from admission.api.values.names import NodeName
 from tests.builders import ClusterBuilder, a_cluster
 from tests.unit.cycle.autoscaled import PODS, Asking
@@ -62,6 +63,26 @@ async def test_nodes_that_always_come_short_are_bought_as_seldom_as_the_queue_le
     assert hold is not None
     assert "nodes of shape x8 fell short of it (node n" in hold.message
     assert "7 devices of driver gpu.example.com, the shape says 8)" in hold.message
+
+
+@pytest.mark.parametrize(
+    ("gpus", "wait"), [(0, "10m"), (7, "4h")], ids=["no driver has published yet", "too few devices"]
+)
+async def test_a_node_that_comes_just_before_the_timeout_falls_short_by_what_its_drivers_publish(
+    gpus: int, wait: str
+) -> None:
+    """It is looked at in the cycle in which the gang is taken back."""
+    builder = a_cluster().queue("q", gpus=100, provisioning=PODS, requeue={"base": "10m", "max": "4h"})
+    play = Asking(builder.shape("x8", gpus=8), a={"pods": 1, "gpus": 8})
+    await play.forget_changes()
+    play.world.now += 16 * MINUTE
+    play.world.add("n1", gpus=gpus)
+
+    await play.forget_changes(2)
+
+    (backoff,) = play.leader.evictions.backoffs.values()
+    assert backoff.wait == durations.parse(wait)
+    assert ("fell short" in backoff.failure) == bool(gpus)
 
 
 async def test_a_gang_that_needs_nodes_is_told_how_those_of_its_shape_fell_short_last() -> None:

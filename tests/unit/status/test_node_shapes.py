@@ -1,6 +1,7 @@
 """A shape's status says how many of its nodes are up, and where they fall short of it."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ def a_shape() -> ClusterBuilder:
 
 
 def found(builder: ClusterBuilder) -> dict[str, Condition]:
-    (report, *_) = ShapeStatus().conditions(builder.snapshot())
+    (report, *_) = ShapeStatus().conditions(builder.snapshot(), NOON)
     return {one.type: one for one in report.conditions}
 
 
@@ -50,7 +51,7 @@ def test_a_shape_of_which_none_is_up_says_whether_one_ever_was(before: str, reas
     spec = {"maxCount": 4, "matchLabels": X8, "allocatable": {"cpu": 1}}
     shape = node_shapes.decode({"metadata": {"name": "x8"}, "spec": spec, "status": {"conditions": [condition]}})
 
-    (report,) = ShapeStatus().conditions(replace(snapshot, shapes={"x8": shape}))
+    (report,) = ShapeStatus().conditions(replace(snapshot, shapes={"x8": shape}), NOON)
 
     assert report.conditions[1].reason == reason
 
@@ -63,13 +64,13 @@ def test_how_nodes_fell_short_is_said_until_better_ones_are_up_or_the_shape_is_c
     status = ShapeStatus()
 
     def matches(snapshot: Snapshot) -> str | None:
-        (report,) = status.conditions(snapshot)
+        (report,) = status.conditions(snapshot, NOON)
         return next((f"{one.status} {one.message}" for one in report.conditions if one.type == "Matches"), None)
 
     assert matches(none) is None
     short = "node n: 7 devices of driver gpu.example.com, the shape says 8"
     assert matches(poor) == f"False {short}"
-    assert matches(none) == f"False none is up; of those that were last, {short}"
+    assert matches(none) == f"False of those that were up last, {short}"
     assert status.shortfalls == {"x8": short}
     assert str(matches(better)).startswith("True")
     assert (matches(none), status.shortfalls) == (None, {})
@@ -89,7 +90,7 @@ def test_the_next_leader_reads_how_nodes_fell_short_of_this_generation_of_a_shap
     }
     status = ShapeStatus()
 
-    (report,) = status.conditions(replace(a_shape().snapshot(), shapes={"x8": node_shapes.decode(obj)}))
+    (report,) = status.conditions(replace(a_shape().snapshot(), shapes={"x8": node_shapes.decode(obj)}), NOON)
 
     assert status.shortfalls == ({"x8": text} if generation == 1 else {})
     assert [one.message for one in report.conditions if one.type == "Matches"] == (
@@ -103,7 +104,7 @@ def test_a_node_that_is_being_taken_away_is_not_up() -> None:
     (first, second) = snapshot.nodes.values()
     leaving = [replace(first, taints=(taint,)), replace(second, meta=replace(second.meta, deleted=NOON))]
 
-    (report,) = ShapeStatus().conditions(replace(snapshot, nodes={node.name: node for node in leaving}))
+    (report,) = ShapeStatus().conditions(replace(snapshot, nodes={node.name: node for node in leaving}), NOON)
 
     assert [(one.type, str(one.status)) for one in report.conditions] == [("Ready", "True"), ("Up", "False")]
 
@@ -199,7 +200,7 @@ def test_two_shapes_overlap_before_a_node_is_up(other: dict[str, str], overlaps:
     ]
     snapshot = replace(a_cluster().snapshot(), shapes={shape.name: shape for shape in shapes})
 
-    found = [{one.type: one for one in report.conditions} for report in ShapeStatus().conditions(snapshot)]
+    found = [{one.type: one for one in report.conditions} for report in ShapeStatus().conditions(snapshot, NOON)]
 
     assert ["Matches" in one for one in found] == [overlaps] * 2
     if overlaps:
@@ -215,6 +216,52 @@ def test_a_shape_says_what_its_node_pool_is_like_and_one_without_says_nothing() 
 def test_the_conditions_of_shapes_are_made_again_only_when_nodes_shapes_or_slices_change() -> None:
     state, snapshot = ShapeStatus(), a_shape().node("n", gpus=8, labels=X8).snapshot()
 
-    assert state.conditions(snapshot) is state.conditions(replace(snapshot, pods={}))
-    assert state.conditions(replace(snapshot, slices={})) is not state.conditions(snapshot)
-    assert state.conditions(replace(snapshot, node_pools={})) is not state.conditions(snapshot)
+    def conditions(changed: Snapshot) -> object:
+        return state.conditions(changed, NOON)
+
+    assert conditions(snapshot) is conditions(replace(snapshot, pods={}))
+    assert conditions(replace(snapshot, slices={})) is not conditions(snapshot)
+    assert conditions(replace(snapshot, node_pools={})) is not conditions(snapshot)
+
+
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}
+STARTING = {
+    "not ready": (a_shape().node("n", gpus=7, labels=X8, taints=[NOT_READY]), "7 devices of driver"),
+    "without slices": (a_shape().node("n", labels=X8), "0 devices of driver"),
+    "without a device plugin": (
+        a_cluster().shape("x8", allocatable={"nvidia.com/gpu": "8"}).node("n", labels=X8),
+        "0 nvidia.com/gpu",
+    ),
+}
+
+
+@pytest.mark.parametrize(("builder", "short"), STARTING.values(), ids=STARTING)
+def test_a_node_is_compared_with_its_shape_when_it_has_started_or_had_the_time_to(
+    builder: ClusterBuilder, short: str
+) -> None:
+    """The time passes without a change of any object."""
+    snapshot, state = builder.snapshot(), ShapeStatus()
+    (node,) = snapshot.nodes.values()
+    snapshot = replace(snapshot, nodes={node.name: replace(node, meta=replace(node.meta, created=NOON))})
+
+    def matches(minutes: int) -> str:
+        (report,) = state.conditions(snapshot, NOON + timedelta(minutes=minutes))
+        assert report.conditions[1].reason == "NodesUp"
+        return "".join(one.message for one in report.conditions if one.type == "Matches")
+
+    assert (matches(0), matches(9), state.shortfalls) == ("", "", {})
+    assert short in matches(10)
+    assert "x8" in state.shortfalls
+
+
+def test_a_node_that_starts_says_nothing_about_how_those_before_it_fell_short() -> None:
+    poor = a_shape().node("n", gpus=7, labels=X8).snapshot()
+    starting = a_shape().node("m", labels=X8).snapshot()
+    (node,) = starting.nodes.values()
+    starting = replace(starting, nodes={node.name: replace(node, meta=replace(node.meta, created=NOON))})
+    state = ShapeStatus()
+    state.conditions(poor, NOON)
+
+    state.conditions(starting, NOON)
+
+    assert state.shortfalls == {"x8": "node n: 7 devices of driver gpu.example.com, the shape says 8"}
