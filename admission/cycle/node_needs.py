@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import Hold
 from admission.cycle.state.fences import FenceState
@@ -83,7 +84,7 @@ class NodeNeedsCheck:
         held = self._held(inputs, {**self.statuses.decisions, **{one.group.uid: one for one in decided}}.values())
         book = self.mirror.book
         of_cluster = (snapshot.shapes, self.cache.cluster, book.placements, inputs.profile)
-        basis = (*of_cluster, inputs.tree, inputs.meters, *held.values())
+        basis = (*of_cluster, inputs.tree, inputs.meters, *self._closed(snapshot), *held.values())
         if not self.state.begin(held.keys(), basis, inputs.clock, bounds):
             return
         rules = self.scheduling.rules(inputs, self.mirror.balances(inputs))
@@ -101,6 +102,11 @@ class NodeNeedsCheck:
         short = {uid: self.shapes.shortfall(needed.counts) for uid, needed in found.items()}
         needed = {uid: replace(one, shortfall=short[uid]) if short[uid] else one for uid, one in found.items()}
         self.state.keep(needed, in_vain)
+
+    def _closed(self, snapshot: Snapshot) -> list[str]:
+        """Return the drivers of shapes whose devices are behind a closed fence: the same strings while that is so."""
+        drivers = dict.fromkeys(one.driver for shape in snapshot.shapes.values() for one in shape.slices)
+        return [driver for driver in drivers if self.fences.protections.of_driver(driver).closed]
 
     def _held(self, inputs: CycleInputs, decided: Iterable[Decision]) -> dict[GangUid, Group]:
         """Return the gangs that more nodes may help; those for which others are being evicted need none."""

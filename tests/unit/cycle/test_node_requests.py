@@ -128,6 +128,19 @@ async def test_a_gang_is_told_why_nobody_is_asked_for_its_nodes(job: dict[str, A
     assert play.world.towards() == {}
 
 
+async def test_nodes_are_asked_for_as_soon_as_the_fence_is_lifted() -> None:
+    play = Asking(asks().shape("x8", gpus=8), a=JOB)
+    without = play.leader.ports
+    play.leader = replace(play.leader, ports=a_leader(play.world, play.ledger).ports)
+    await play.forget_changes(2)
+    assert play.world.towards() == {}
+
+    play.leader = replace(play.leader, ports=without)
+    await play.forget_changes(2)
+
+    assert play.world.towards().keys() == {"a-0", "a-1"}
+
+
 async def test_a_gang_for_which_nobody_is_asked_keeps_no_nodes_from_those_behind_it() -> None:
     in_one_domain = {"pods": 2, "gpus": 4, "annotations": {names.TOPOLOGY: names.HOSTNAME}}
     play = Asking(asks().shape("x8", gpus=8, most=1), a=in_one_domain, b={"pods": 1, "gpus": 8})
