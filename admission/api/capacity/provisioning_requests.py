@@ -59,7 +59,15 @@ class ProvisioningRequest:
     @property
     def is_ours(self) -> bool:
         """Return whether Muster made it."""
-        return self.meta.labels.get(names.MANAGED_BY) == names.FIELD_MANAGER
+        return is_of_muster(self.meta)
+
+
+def is_of_muster(one: Meta) -> bool:
+    """Return whether Muster made a ProvisioningRequest, or a PodTemplate of one.
+
+    The label alone says nothing: tools put it on what they manage, and others could.
+    """
+    return one.labels.get(names.MANAGED_BY) == names.FIELD_MANAGER and names.GANG in one.annotations
 
 
 def decode(obj: Json) -> ProvisioningRequest:

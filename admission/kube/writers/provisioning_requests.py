@@ -111,7 +111,7 @@ class ProvisioningRequestWriter:
         """Return what Muster made of a kind in all namespaces."""
         async with aclosing(self._connection.pages(collection, limit=PER_PAGE, labels=OURS)) as pages:
             listed = [meta.decode(Reader(item)) async for page in pages for item in page["items"]]
-        return [one for one in listed if names.GANG in one.annotations and one.deleted is None]
+        return [one for one in listed if provisioning_requests.is_of_muster(one) and one.deleted is None]
 
     async def _create_template(self, request: CapacityRequest, name: str, pod_set: PodSet) -> None:
         stored = await self._connection.get(paths.within(CORE, request.namespace, "pods", pod_set.pod.meta.name))

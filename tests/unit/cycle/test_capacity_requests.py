@@ -27,6 +27,9 @@ def asks(gpus: int = 100, **queue: Any) -> ClusterBuilder:
     return a_cluster().queue("q", gpus=gpus, provisioning=REQUEST, **queue).shape("x8", gpus=8)
 
 
+MADE = {names.MANAGED_BY: names.FIELD_MANAGER}
+
+
 class Requests:
     """The API server's ProvisioningRequests, as a leader's view shows them at once. lives: writes until it dies."""
 
@@ -48,7 +51,7 @@ class Requests:
         if self.fails is not None:
             raise self.fails
         self.made.append(request)
-        meta = Meta(name=request.name, namespace=request.namespace, labels={names.MANAGED_BY: names.FIELD_MANAGER})
+        meta = Meta(name=request.name, namespace=request.namespace, labels=MADE, annotations={names.GANG: request.gang})
         self.put(ProvisioningRequest(meta=meta, provisioning_class=request.provisioning_class))
         self._die()
 
@@ -280,7 +283,7 @@ async def test_a_request_that_others_delete_before_the_gates_open_is_made_again(
 
 async def test_requests_of_others_are_left_alone() -> None:
     play = Requesting(asks())
-    theirs = ProvisioningRequest(meta=Meta(name="theirs", namespace="team"))
+    theirs = ProvisioningRequest(meta=Meta(name="theirs", namespace="team", labels=MADE))
     play.requests.put(theirs)
 
     await play.forget_changes(2)
