@@ -103,6 +103,8 @@ class RequestKeeper:
             if failure:
                 yield one, FixError(failure)
                 continue
+            if request is not None and request.meta.deleted is not None and is_open:
+                continue
             waits = group.placement and capacity_requests.hold(
                 group.placement, one, request, self.state.trouble(one.key)
             )

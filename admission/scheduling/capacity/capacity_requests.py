@@ -157,12 +157,15 @@ def failure(request: ProvisioningRequest, *, is_open: bool, runs: bool) -> str:
 
 def hold(placement: Placement, one: Asked, request: ProvisioningRequest | None, trouble: str) -> Hold | None:
     """Return why pods wait behind their gates; None once their capacity is there. trouble: of making the request."""
-    if request is not None and Answer.PROVISIONED in request.answers:
+    is_leaving = request is not None and request.meta.deleted is not None
+    if request is not None and Answer.PROVISIONED in request.answers and not is_leaving:
         return None
     key, nodes = one.key, placement_progress.asked_for(placement.seats[uid].node for uid in one.pods)
     listed = ", ".join(f"{count} of shape {name}" for name, count in sorted(nodes.items()))
     if request is None:
         state = f"could not be made yet: {trouble}" if trouble else "is being made"
+    elif is_leaving:
+        state = "is being deleted by somebody, and is made again when it is gone"
     elif Answer.ACCEPTED in request.answers:
         state = f"was accepted ({request.progress or request.answers[Answer.ACCEPTED]})"
     else:

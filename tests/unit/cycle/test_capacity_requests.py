@@ -458,6 +458,29 @@ async def test_killed_at_any_write_the_next_leader_leaves_no_request_and_no_char
     assert (charged(play), play.requests.there, play.requests.templates) == (0, [], set())
 
 
+async def test_a_request_that_is_being_deleted_opens_no_gate_and_is_made_again() -> None:
+    play = Requesting(asks(), a={})
+    await play.forget_changes()
+    (asked,) = play.requests.there
+    going = replace(asked, meta=replace(asked.meta, deleted=play.world.now), answers={Answer.PROVISIONED: "it is"})
+    play.requests.put(going)
+
+    result = await play.forget_changes(2)
+
+    assert play.world.towards() == {}
+    assert "is being deleted" in str(report(result, "a").hold)
+    play.world._rest = replace(play.world._rest, provisioning_requests={})
+    await play.forget_changes()
+    play.requests.answer(Answer.PROVISIONED)
+    await play.forget_changes()
+    assert len(play.world.towards()) == 4
+    (asked,) = play.requests.there
+    play.requests.put(replace(asked, meta=replace(asked.meta, deleted=play.world.now)))
+    play.world.add("n1", "n2")
+    await play.forget_changes(2)
+    assert len(play.world.bound()) == 4, "gates that are open stay open"
+
+
 async def survive(play: Requesting, cycles: int) -> None:
     """Run cycles; where the leader dies, another one takes over, which lives."""
     for _ in range(cycles):
