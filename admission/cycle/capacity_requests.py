@@ -9,13 +9,17 @@ from dataclasses import dataclass
 
 from admission.api.capacity.provisioning_requests import Answer, ProvisioningRequest
 from admission.api.kubernetes.pods import Pod
+from admission.api.muster.ledger_entries import Placement
+from admission.api.values import names
 from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import Hold
 from admission.cycle.bulk_writes import BulkWriter
 from admission.cycle.state.in_flight import InFlight, RequestState
 from admission.cycle.state.inputs import CycleInputs
 from admission.cycle.state.ledger_mirror import LedgerMirror
+from admission.dra.planner import node_filters
 from admission.errors import ConflictError, FixError, GoneError, RetryError
+from admission.lifecycle import placement_progress
 from admission.ports import CapacityRequests
 from admission.scheduling.capacity import capacity_requests, node_needs
 from admission.scheduling.capacity.capacity_requests import Asked, CapacityRequest
@@ -158,6 +162,43 @@ def revoked(inputs: CycleInputs) -> tuple[Mapping[GangUid, str], Joining]:
             elif why and waiting:
                 joining.setdefault(group.uid, []).append((waiting, why))
     return found, joining
+
+
+def shapeless(inputs: CycleInputs) -> tuple[Mapping[GangUid, str], Joining]:
+    """Return why gangs have to be taken back that were let in towards a shape which is gone; and which pods alone.
+
+    Nobody can tell any more which nodes are theirs, so others would be given them. Those stay whose nodes are there.
+    """
+    found: dict[GangUid, str] = {}
+    joining: dict[GangUid, list[tuple[Sequence[Pod], str]]] = {}
+    for group in inputs.granted:
+        placement = group.placement
+        if placement is None or placement_progress.nodes_to_come(group).keys() <= inputs.snapshot.shapes.keys():
+            continue
+        for one in capacity_requests.asked(placement, inputs.snapshot):
+            opened = [pod for pod in group.pods if pod.meta.uid in one.pods and not pod.gated]
+            gone = [_gone_shape(pod, placement, inputs) for pod in opened]
+            shape = next(filter(None, gone), None)
+            waiting = [pod for pod in group.pods if pod.meta.uid in one.members and pod.phase == "Pending"]
+            why = f"NodeShape {shape}, of which nodes were asked for, is gone"
+            if shape is not None and not one.is_joining:
+                found[group.uid] = why
+            elif shape is not None and waiting:
+                joining.setdefault(group.uid, []).append((waiting, why))
+    return found, joining
+
+
+def _gone_shape(pod: Pod, placement: Placement, inputs: CycleInputs) -> str | None:
+    """Return the shape that is gone, of whose nodes none is there for a pod that waits for one."""
+    seat = placement.seats[pod.meta.uid]
+    shape, since = names.shape_of(seat.node), placement_progress.nodes_asked_at(seat, placement)
+    if pod.node or shape is None or since is None or shape in inputs.snapshot.shapes:
+        return None
+    if inputs.observed.is_unreadable("NodeShape", shape):
+        return None
+    since = since.replace(microsecond=0)  # as the API server writes when nodes were made
+    new = (node for node in inputs.snapshot.nodes.values() if node.meta.created >= since and not node.leaving)
+    return None if any(node_filters.matches(pod, node) for node in new) else shape
 
 
 def _runs(group: Group, one: Asked) -> bool:

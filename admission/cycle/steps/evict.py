@@ -72,12 +72,15 @@ class GangEviction:
         self.evictions.note_sizes(inputs.granted, self.mirror.book.placements)
         requested = await self._answer(inputs)
         revoked, revoked_joining = capacity_requests.revoked(inputs)
+        shapeless, shapeless_joining = capacity_requests.shapeless(inputs)
         unfinished = self.evictions.unfinished | requested.keys() | revoked.keys()
         for group in inputs.groups if limiting or unfinished else inputs.granted:
             if group.placement is None or not _may_be_due(group, group.placement, limiting, unfinished):
                 continue
             find = partial(self._due, inputs, group, limiting, requested.get(group.uid), revoked.get(group.uid, ""))
             eviction = faults.guard(During.FOLLOWING, group.key, find, self.log.defects)
+            if eviction is None and group.uid in shapeless:
+                eviction = replace(not_started(group, shapeless[group.uid]), timed_out=False)
             if eviction is not None:
                 concerned.add(group.uid)
                 await self.evict_gang(inputs, eviction)
@@ -86,6 +89,9 @@ class GangEviction:
             for pods, reason in self._overdue(inputs, group) or revoked_joining.get(group.uid, ()):
                 concerned.add(group.uid)
                 await self.take_back(inputs, group, pods, reason)
+            for pods, reason in shapeless_joining.get(group.uid, ()) if group.uid not in concerned else ():
+                concerned.add(group.uid)
+                await self.take_back(inputs, group, pods, reason, backs_off=False)
         return replace(inputs, taken_back=frozenset(concerned))
 
     async def evict_gang(self, inputs: CycleInputs, eviction: Eviction) -> None:
@@ -134,10 +140,12 @@ class GangEviction:
         if await self._keep_gates_closed(gated):
             await self._give_back(inputs, group, gated, reason, references)
 
-    async def take_back(self, inputs: CycleInputs, group: Group, pods: Sequence[Pod], reason: str) -> None:
+    async def take_back(
+        self, inputs: CycleInputs, group: Group, pods: Sequence[Pod], reason: str, *, backs_off: bool = True
+    ) -> None:
         """Take back pods of a gang that runs on without them: evict those that were let in, and release their slots.
 
-        After a failure the next cycle continues.
+        backs_off: whether they wait before they are tried again. After a failure the next cycle continues.
         """
         placement = group.placement
         if placement is None or not pods:
@@ -146,7 +154,7 @@ class GangEviction:
         since = max((at for at in asked if at is not None), default=placement.reserved_at)
         shortfall = self._shortfall(inputs, placement, (pod.meta.uid for pod in pods))
         reason = f"{reason}; {shortfall}" if shortfall else reason
-        if self.evictions.note_overdue(inputs, group, reason, since, longest=bool(shortfall)):
+        if backs_off and self.evictions.note_overdue(inputs, group, reason, since, longest=bool(shortfall)):
             await self._write_record(inputs, group)
         gated = [pod for pod in pods if pod.gated and pod.meta.uid not in self.in_flight.opened]
         admitted = [pod for pod in pods if pod not in gated]

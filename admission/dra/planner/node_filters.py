@@ -71,6 +71,11 @@ def passed(demand: PodDemand, cluster: ClusterState) -> frozenset[NodeName]:
     return cluster.passing[key] if demand.kept_to is None else cluster.passing[key] & demand.kept_to
 
 
+def matches(pod: Pod, node: Node) -> bool:
+    """Return whether a node is one of those to which a pod itself is kept, whatever is there."""
+    return _does_not_match(pod, node) is None
+
+
 def _refuses_pod(pod: Pod, node: Node) -> Refused | None:
     return _is_closed(pod, node) or _does_not_match(pod, node)
 
