@@ -55,13 +55,14 @@ class IdleCheck:
         start = max(int(until.timestamp()), end - WINDOW // step * step)
         placements = self._placements()
         begin, ended = datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC)
-        # Until there is a sample, the last recorded time says it.
-        known = [placements[uid] for uid in gangs if uid in placements and end - start >= step]
-        held = [one for placement in known for one in _allocations(placement, begin, ended)]
+        if end - start < step:  # until there is a sample, the last recorded time says it
+            self._idle.confirm(gangs, None, placements, now)
+            return
+        held = [one for uid in gangs if uid in placements for one in _allocations(placements[uid], begin, ended)]
         tally = UsageTally(held, self._uuids.by_device, step=step)
         for by_driver in tally.devices():
             tally.add(Quantity.UTILIZATION, await self._meter.samples(Quantity.UTILIZATION, by_driver, begin, ended))
-        self._idle.confirm(tally.usage(), placements, now)
+        self._idle.confirm(gangs, tally.usage(), self._placements(), now)
 
 
 def _allocations(placement: Placement, start: datetime, end: datetime) -> Iterator[Allocation]:

@@ -1,6 +1,6 @@
 """Which gangs are idle: whose devices are in less use than their queues allow, by what is recorded of them."""
 
-from collections.abc import AsyncIterable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterable, Callable, Collection, Iterable, Mapping, Set as AbstractSet
 from datetime import datetime, timedelta
 
 from admission.accounting import recent_use
@@ -8,7 +8,7 @@ from admission.accounting.recent_use import RecentUse
 from admission.api.device_use.idle import IdleAction, IdleDevices
 from admission.api.muster.ledger_entries import MeasuredUsage, Placement
 from admission.api.muster.queues import Queue
-from admission.api.values.names import GangUid, QueueName
+from admission.api.values.names import GangUid, QueueName, Uid
 from admission.workloads.gangs import Group
 
 CHECKED_FOR = timedelta(minutes=3)
@@ -46,7 +46,7 @@ class IdleGangs:
         self._use = RecentUse()
         self._until: datetime | None = None
         self._idle: Mapping[GangUid, IdleDevices] = {}
-        self._confirmed: Collection[GangUid] = ()
+        self._confirmed: Mapping[GangUid, IdleDevices] = {}
         self._confirmed_at: datetime | None = None
 
     async def read(
@@ -108,7 +108,7 @@ class IdleGangs:
         self._idle = found
         if self._confirmed_at is None or now > self._confirmed_at + CHECKED_FOR:
             return {}
-        return {uid: idle for uid, idle in found.items() if uid in self._confirmed}
+        return {uid: idle for uid, idle in found.items() if _is_the_same(self._confirmed.get(uid), idle)}
 
     @property
     def suspects(self) -> tuple[datetime, Mapping[GangUid, IdleDevices]] | None:
@@ -116,18 +116,45 @@ class IdleGangs:
         found = {uid: idle for uid, idle in self._idle.items() if idle.policy.action is not IdleAction.REPORT}
         return (self._until, found) if self._until is not None and found else None
 
-    def confirm(self, rows: Iterable[MeasuredUsage], placements: Mapping[GangUid, Placement], now: datetime) -> None:
-        """Take over what suspects did since the last recorded time: those with a row above their limit are in use."""
-        suspects = self.suspects
-        idle = dict(suspects[1]) if suspects is not None else {}
-        for row in rows:
-            placement, known = placements.get(row.gang_uid), idle.get(row.gang_uid)
-            devices = self._devices(row, placement) if placement is not None else 0
-            if known is None or not devices:
-                continue
-            if recent_use.percent_in_use(row, devices) >= known.policy.below_percent:
-                del idle[row.gang_uid]
-        self._confirmed, self._confirmed_at = frozenset(idle), now
+    def confirm(
+        self,
+        asked: Mapping[GangUid, IdleDevices],
+        rows: Iterable[MeasuredUsage] | None,
+        placements: Mapping[GangUid, Placement],
+        now: datetime,
+    ) -> None:
+        """Take over what suspects did since the last recorded time: idle are those of which every claim is.
+
+        asked: the suspects that the rows are of, as they were when it was asked what they did; cycles may have run
+        since, so it holds for the same queue and policy alone. rows: None if there has been no time to ask about.
+        placements: as they are now; a claim without a row is in use.
+        """
+        below = None
+        if rows is not None:
+            below = {row.claim_uid for row in rows if self._is_below(row, asked, placements)}
+        self._confirmed = {
+            uid: idle
+            for uid, idle in asked.items()
+            if uid in placements and (below is None or self._counted(placements[uid]) <= below)
+        }
+        self._confirmed_at = now
+
+    def _is_below(
+        self, row: MeasuredUsage, asked: Mapping[GangUid, IdleDevices], placements: Mapping[GangUid, Placement]
+    ) -> bool:
+        known, placement = asked.get(row.gang_uid), placements.get(row.gang_uid)
+        devices = self._devices(row, placement) if placement is not None else 0
+        return (
+            known is not None and devices > 0 and recent_use.percent_in_use(row, devices) < known.policy.below_percent
+        )
+
+    def _counted(self, placement: Placement) -> AbstractSet[Uid]:
+        """Return the claims of a gang that have devices that count."""
+        return {
+            uid
+            for uid, holding in placement.holdings.items()
+            if any(one.device.driver not in self._uncounted for one in holding.devices)
+        }
 
     def reported(
         self, groups: Mapping[GangUid, Group], queues: Mapping[QueueName, Queue]
@@ -156,6 +183,11 @@ class IdleGangs:
         if known is not None and (known.queue, known.policy) == (queue.name, policy):
             since = min(since, max(known.since, held_since))
         return IdleDevices(since=since, queue=queue.name, policy=policy)
+
+
+def _is_the_same(confirmed: IdleDevices | None, idle: IdleDevices) -> bool:
+    """Return whether a gang was confirmed to be idle by the same policy of the same queue."""
+    return confirmed is not None and (confirmed.queue, confirmed.policy) == (idle.queue, idle.policy)
 
 
 def _whole_second(at: datetime) -> datetime:

@@ -76,7 +76,9 @@ async def look(leader: Leader, now: datetime, *, percent: int = 0, busy: str = "
     """Have a leader find idle gangs, and see what they did in the ten minutes before."""
     await cycle.run(leader, now)
     rows = did(leader, now - timedelta(minutes=10), now, percent=percent, busy=busy)
-    leader.idle.confirm(rows, leader.mirror.book.placements, now)
+    suspects = leader.idle.suspects
+    if suspects is not None:
+        leader.idle.confirm(suspects[1], rows, leader.mirror.book.placements, now)
 
 
 async def running(builder: ClusterBuilder) -> tuple[Town, in_memory.Ledger, Leader]:
