@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from admission.api.muster.gangs import GangReport, Phase
+from admission.api.muster.gangs import Phase
 from admission.api.muster.ledger_entries import Waited, WaitingHour, WaitingShape
 from admission.api.values.names import QueueName
 from admission.controller.waiting_shapes import NO_SHAPE, WaitingShapes
@@ -46,7 +46,7 @@ class WaitingRecorder:
     def __init__(self, waiting_log: WaitingLog, clock: Callable[[], datetime]) -> None:
         self._log = waiting_log
         self._clock = clock
-        self._gangs: tuple[GangReport, ...] = ()
+        self._latest = CycleResult()
         self._shapes = WaitingShapes()
         self._counts: Counter[QueueName] = Counter()
         self._shape_counts: Counter[ShapeKey] = Counter()
@@ -56,11 +56,16 @@ class WaitingRecorder:
         self._restored = False
 
     def observe(self, result: CycleResult) -> None:
-        """Take over which gangs wait after a cycle."""
-        if result.gangs is self._gangs:
-            return
+        """Take over which gangs wait after a cycle; what else has come for the same gangs, with the next write."""
+        is_same = result.gangs is self._latest.gangs
+        self._latest = result
+        if not is_same:
+            self._count_again()
+
+    def _count_again(self) -> None:
+        """Count what has waited up to now, and from now on what waits after the latest cycle."""
         self._count_until_now()
-        self._gangs = result.gangs
+        result = self._latest
         waiting = [gang for gang in result.gangs if gang.phase in WAITING]
         shapes = self._shapes.update(waiting, result.groups, result.snapshot)
         self._counts = Counter(gang.queue for gang in waiting)
@@ -82,7 +87,7 @@ class WaitingRecorder:
 
     async def write(self, epoch: int) -> None:
         """Write what has waited up to now. Raises DeposedError and LedgerUnavailableError."""
-        self._count_until_now()
+        self._count_again()
         now = self._clock()
         present, today = _hour_of(now), _day_of(now)
         if not self._restored:

@@ -23,28 +23,41 @@ class WaitingShapes:
     """The shapes of the gangs that wait. Only `update` changes them."""
 
     def __init__(self) -> None:
-        self._known: dict[GangUid, tuple[int, str]] = {}
-        """By gang, the number of its pods and the text of their shape."""
+        self._known: dict[GangUid, tuple[tuple[int, int], str]] = {}
+        """By gang, how much of it was there (`_there`) and the text of the shape of its pods."""
 
     def update(
         self, waiting: Iterable[GangReport], groups: Mapping[GangUid, Group], snapshot: Snapshot
     ) -> Mapping[GangUid, str]:
         """Return the texts of the shapes of gangs, by their UID; of a gang that is new perhaps later."""
-        found: dict[GangUid, tuple[int, str]] = {}
+        found: dict[GangUid, tuple[tuple[int, int], str]] = {}
         left = MOST_READ
         for report in waiting:
             group, known = groups.get(report.uid), self._known.get(report.uid)
             if group is None:
                 continue
-            if known is None or known[0] != len(group.waiting):
+            if known is None or known[0] != _there(group, known[1], snapshot):
                 if not left:
                     continue
                 left -= 1
                 shape = shape_of(group, snapshot)
-                known = len(group.waiting), shape.text if shape is not None else NO_SHAPE
+                text = shape.text if shape is not None else NO_SHAPE
+                known = _there(group, text, snapshot), text
             found[report.uid] = known
         self._known = found
         return {uid: text for uid, (_, text) in found.items()}
+
+
+def _there(group: Group, text: str, snapshot: Snapshot) -> tuple[int, int]:
+    """Return the number of pods that wait, and without a shape that of their claims which may give them one.
+
+    Kubernetes makes claims after the pods that name them.
+    """
+    if text != NO_SHAPE:
+        return len(group.waiting), 0
+    wanted = ((pod.meta.namespace, pod.claim_name(claim)) for pod in group.waiting for claim in pod.claims)
+    claims = (snapshot.claims.get(f"{namespace}/{name}") for namespace, name in wanted if name)
+    return len(group.waiting), sum(claim is not None and claim.allocation is None for claim in claims)
 
 
 def shape_of(group: Group, snapshot: Snapshot) -> GangShape | None:

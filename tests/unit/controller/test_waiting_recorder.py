@@ -1,5 +1,6 @@
 """How long gangs wait is counted to the second, by queue and hour, whatever ends in between."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -180,6 +181,24 @@ async def test_a_gang_that_is_not_complete_waits_without_a_shape() -> None:
     await recorder.write(1)
 
     assert titles(log) == {(DAY, "a", ""): 60, (DAY, "a", f"2x1:{CLASS} cpu=1"): 60}
+
+
+@pytest.mark.parametrize("there", [0, 1])
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_a_gang_has_a_shape_once_its_claims_are_there(there: int, is_told: bool) -> None:
+    """Kubernetes makes claims after their pods. Not told: nothing else changes, as in a queue that is stopped."""
+    clock, log = Clock(), Hours()
+    recorder = WaitingRecorder(log, clock)
+    full = waiting(a_cluster().queue("a").job("one", queue="a", pods=2, gpus=4))
+    claims = dict(list(full.snapshot.claims.items())[:there])
+    recorder.observe(replace(full, snapshot=replace(full.snapshot, claims=claims)))
+    clock.now += timedelta(minutes=1)
+    recorder.observe(replace(full, gangs=tuple(map(replace, full.gangs))) if is_told else full)
+    await recorder.write(1)
+    clock.now += timedelta(minutes=30)
+    await recorder.write(1)
+
+    assert titles(log) == {(DAY, "a", ""): 60, (DAY, "a", f"2x4:{CLASS} cpu=1"): 30 * 60}
 
 
 async def test_of_a_day_the_shapes_are_kept_that_have_waited_for_longest(monkeypatch: pytest.MonkeyPatch) -> None:
