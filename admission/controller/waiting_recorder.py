@@ -110,14 +110,18 @@ class WaitingRecorder:
                 del self._shape_totals[day]
 
     async def _restore(self, present: datetime, today: datetime) -> None:
-        """Add what an earlier leader has written of this hour and this day."""
-        found = await self._log.waiting(min(present, today), present + HOUR)
+        """Add what an earlier leader has written of this hour and day, and of all others that are to be written.
+
+        There are such if an hour or a day has ended, or the ledger was away, since this leader began to count.
+        """
+        hours, days = {present, *(hour for hour, _ in self._totals)}, {today, *self._shape_totals}
+        found = await self._log.waiting(min(hours | days), present + HOUR)
         for hour in found.hours:
-            if hour.hour == present:
+            if hour.hour in hours:
                 self._totals[hour.hour, hour.queue] += hour.seconds
         for one in found.shapes:
-            if one.day == today:
-                self._of_day(today)[one.queue, one.namespace, one.shape] += one.seconds
+            if one.day in days:
+                self._of_day(one.day)[one.queue, one.namespace, one.shape] += one.seconds
         self._restored = True
 
     def _of_day(self, day: datetime) -> Counter[ShapeKey]:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from admission.api.capacity import gang_shapes
+from admission.api.capacity.gang_shapes import PodShape
 from admission.api.muster.gangs import GangReport, Phase
 from admission.api.muster.ledger_entries import Waited, WaitingHour, WaitingShape
 from admission.api.values.names import GANG, GANG_SIZE, GangUid, QueueName
@@ -181,6 +182,46 @@ async def test_a_gang_that_is_not_complete_waits_without_a_shape() -> None:
     await recorder.write(1)
 
     assert titles(log) == {(DAY, "a", ""): 60, (DAY, "a", f"2x1:{CLASS} cpu=1"): 60}
+
+
+async def test_a_new_leader_goes_on_where_nothing_waited_at_first() -> None:
+    clock, log = Clock(), Hours()
+    log.hours, log.shapes = {(NOON, A): 1_000}, {(DAY, A, "", ""): 1_000}
+    recorder = WaitingRecorder(log, clock)
+    for waits in ((), (A,)):
+        recorder.observe(gangs(*waits))
+        clock.now += timedelta(minutes=2)
+        await recorder.write(1)
+
+    assert (log.hours, log.shapes) == ({(NOON, A): 1_120}, {(DAY, A, "", ""): 1_120})
+
+
+@pytest.mark.parametrize("away", [timedelta(0), timedelta(hours=26)])
+async def test_a_new_leader_overwrites_nothing_of_hours_and_days_that_have_ended(away: timedelta) -> None:
+    """It begins half a minute before midnight, and the ledger may be away for more than a day then."""
+    clock, log = Clock(), Hours()
+    clock.now = DAY + timedelta(hours=23, minutes=59, seconds=30)
+    late, shape = DAY + timedelta(hours=23), gang_shapes.of_pods([PodShape(count=1)]).text
+    log.shapes = {(DAY, "a", "team", shape): 80_000, (DAY, "b", "team", shape): 70_000}
+    log.hours = {(late, "a"): 3_500, (DAY, "a"): 9}
+    recorder = WaitingRecorder(log, clock)
+    recorder.observe(waiting(a_cluster().queue("a").job("one", queue="a", pods=2, gpus=4)))
+    log.error = LedgerUnavailableError("away") if away else None
+    clock.now += timedelta(minutes=1) + away
+    if away:
+        with pytest.raises(LedgerUnavailableError):
+            await recorder.write(1)
+    log.error = None
+    await recorder.write(1)
+
+    assert log.hours[late, "a"] == 3_530
+    assert log.hours[DAY, "a"] == 9
+    assert {key: n for key, n in log.shapes.items() if key[3] == shape} == {
+        (DAY, "a", "team", shape): 80_000,
+        (DAY, "b", "team", shape): 70_000,
+    }
+    assert sum(n for key, n in log.shapes.items() if key[0] == DAY) == 150_030
+    assert sum(log.hours.values()) == 3_509 + 60 + away.total_seconds()
 
 
 @pytest.mark.parametrize("there", [0, 1])
