@@ -109,6 +109,10 @@ class RequestKeeper:
                 continue
             if request is not None and request.meta.deleted is not None and is_open:
                 continue
+            changed = _changed(request, inputs) if request is not None and not is_open else None
+            if changed is not None:
+                yield one, changed
+                continue
             waits = group.placement and capacity_requests.hold(
                 group.placement, one, request, self.state.trouble(one.key)
             )
@@ -186,6 +190,14 @@ def shapeless(inputs: CycleInputs) -> tuple[Mapping[GangUid, str], Joining]:
             elif shape is not None and waiting:
                 joining.setdefault(group.uid, []).append((waiting, why))
     return found, joining
+
+
+def _changed(request: ProvisioningRequest, inputs: CycleInputs) -> ConflictError | None:
+    """Return that the nodes which are asked for are none of their shape any more, to which gates would be opened."""
+    shape = capacity_requests.changed_shape(request, inputs.snapshot.shapes)
+    return (
+        None if shape is None else ConflictError(f"matchLabels of NodeShape {shape} changed since nodes were asked for")
+    )
 
 
 def _gone_shape(pod: Pod, placement: Placement, inputs: CycleInputs) -> str | None:

@@ -92,6 +92,9 @@ SCALE_DOWN = "muster.dev/scale-down-disabled"
 CONSUMED_REQUEST = "autoscaling.x-k8s.io/consume-provisioning-request"
 """Annotation of a pod: the name of the ProvisioningRequest for whose capacity it was made."""
 
+MATCHED_LABELS = "muster.dev/matched-labels"
+"""Annotation of a ProvisioningRequest: `matchLabels` of the NodeShapes whose nodes it asks for, by shape, as JSON."""
+
 PROVISIONING_CLASS = "autoscaling.x-k8s.io/provisioning-class-name"
 """Annotation of such a pod: the class of that request. Cluster Autoscaler needs both."""
 

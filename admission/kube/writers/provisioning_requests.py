@@ -137,7 +137,7 @@ class ProvisioningRequestWriter:
         spec: dict[str, Any] = {"provisioningClassName": request.provisioning_class, "podSets": sets}
         if request.parameters:
             spec["parameters"] = dict(request.parameters)
-        metadata = _metadata(request, request.name)
+        metadata = {**_metadata(request, request.name), "annotations": dict(request.annotations)}
         body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "spec": spec}
         try:
             made = await self._connection.post(paths.within(ROOT, request.namespace, PLURAL), body)

@@ -7,8 +7,9 @@ a request of their own, by the time that their places on nodes to come have.
 """
 
 import hashlib
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from admission.api.capacity.node_provision import Provisioning, ProvisioningMode
@@ -43,7 +44,10 @@ class PodSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityRequest:
-    """The request of one gang. owners: with the last of which the garbage collector deletes it."""
+    """The request of one gang. owners: with the last of which the garbage collector deletes it.
+
+    shapes: the labels of the nodes that are asked for, by shape.
+    """
 
     name: str
     namespace: str
@@ -52,6 +56,13 @@ class CapacityRequest:
     parameters: Mapping[str, str]
     pod_sets: tuple[PodSet, ...]
     owners: tuple[Owner, ...]
+    shapes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Return those of the request: whose it is, and what it asks for."""
+        shapes = {name: dict(labels) for name, labels in self.shapes.items()}
+        return {names.GANG: self.gang, names.MATCHED_LABELS: json.dumps(shapes, sort_keys=True)}
 
     @property
     def key(self) -> str:
@@ -104,6 +115,7 @@ def build(group: Group, one: Asked, provisioning: Provisioning, shapes: Mapping[
     namespace, _, name = one.key.partition("/")
     seats = group.placement.seats if group.placement is not None else {}
     pods = [(pod, seats[pod.meta.uid].node) for pod in group.pods if pod.meta.uid in one.members and not pod.node]
+    asked_of = placement_progress.asked_for(node for _, node in pods)
     return CapacityRequest(
         name=name,
         namespace=namespace,
@@ -112,6 +124,7 @@ def build(group: Group, one: Asked, provisioning: Provisioning, shapes: Mapping[
         parameters=provisioning.parameters,
         pod_sets=tuple(_sets(pods, shapes)),
         owners=_owners(group),
+        shapes={one: shapes[one].matches for one in asked_of if one in shapes},
     )
 
 
@@ -153,6 +166,16 @@ def failure(request: ProvisioningRequest, *, is_open: bool, runs: bool) -> str:
     if Answer.BOOKING_EXPIRED in answers and not is_open and not runs:
         return f"{KIND} {request.meta.key}: the booking expired ({answers[Answer.BOOKING_EXPIRED]})"
     return ""
+
+
+def changed_shape(request: ProvisioningRequest, shapes: Mapping[str, NodeShape]) -> str | None:
+    """Return a shape whose nodes have other labels now than a request has asked for; None if there is none."""
+    try:
+        asked_of = json.loads(request.meta.annotations.get(names.MATCHED_LABELS, "{}"))
+    except (ValueError, RecursionError):
+        return None  # somebody has changed it
+    known = asked_of.items() if isinstance(asked_of, dict) else ()
+    return next((name for name, labels in known if name in shapes and dict(shapes[name].matches) != labels), None)
 
 
 def hold(placement: Placement, one: Asked, request: ProvisioningRequest | None, trouble: str) -> Hold | None:

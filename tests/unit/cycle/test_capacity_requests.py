@@ -51,7 +51,7 @@ class Requests:
         if self.fails is not None:
             raise self.fails
         self.made.append(request)
-        meta = Meta(name=request.name, namespace=request.namespace, labels=MADE, annotations={names.GANG: request.gang})
+        meta = Meta(name=request.name, namespace=request.namespace, labels=MADE, annotations=request.annotations)
         self.put(ProvisioningRequest(meta=meta, provisioning_class=request.provisioning_class))
         self._die()
 

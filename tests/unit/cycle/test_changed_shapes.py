@@ -4,8 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from admission.api.capacity.provisioning_requests import Answer
+from admission.api.values import names
 from admission.errors import MalformedObjectError
 from tests.unit.cycle.autoscaled import Asking
+from tests.unit.cycle.test_capacity_requests import Requesting, asks as asks_by_request
 from tests.unit.cycle.test_node_requests import JOB, asks, charged, reason
 
 
@@ -64,3 +67,44 @@ async def test_only_pods_that_join_a_gang_are_taken_back_when_the_shape_is_delet
 
     assert (play.world.bound(), charged(play)) == ({"a-0": "n1"}, 8)
     assert play.leader.evictions.backoffs == {}
+
+
+async def test_a_gang_asks_anew_at_once_when_the_labels_of_its_shape_change_before_the_request_is_answered() -> None:
+    play = Requesting(asks_by_request(), a=JOB)
+    await play.forget_changes(2)
+    (first,) = play.requests.made
+    change(play, maxCount=2)
+    await play.forget_changes(2)
+    assert play.requests.made == [first]
+
+    change(play, labels={"type": "other"})
+    await play.forget_changes(3)
+
+    assert play.leader.evictions.backoffs == {}
+    assert play.requests.gone == [first.key]
+    assert [one.labels for one in play.requests.made[-1].pod_sets] == [{"type": "other"}]
+    play.requests.answer(Answer.PROVISIONED)
+    await play.forget_changes(2)
+    assert set(map(str, play.world.towards().values())) == {str({"type": "other"})}
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, "[]", '{"x8": 5, "": {}}', '{"gone": {}}'])
+async def test_labels_that_somebody_has_written_on_a_request_end_at_worst_that_request(text: str) -> None:
+    play = Requesting(asks_by_request(), a=JOB)
+    await play.forget_changes()
+    (asked,) = play.requests.there
+    annotations = {**asked.meta.annotations, names.MATCHED_LABELS: text}
+    play.requests.put(replace(asked, meta=replace(asked.meta, annotations=annotations)))
+
+    await play.forget_changes(4)
+
+    assert len(play.requests.there) == 1
+    assert charged(play) == 16
+
+
+def change(play: Requesting, labels: dict[str, str] | None = None, **spec: int) -> None:
+    """Have somebody edit the shape."""
+    (shape,) = play.world._rest.shapes.values()
+    edited = replace(shape, matches=labels or shape.matches, labels=labels or shape.labels)
+    edited = replace(edited, max_count=spec.get("maxCount", shape.max_count))
+    play.world._rest = replace(play.world._rest, shapes={shape.name: edited})
