@@ -35,6 +35,7 @@ def a_request(api: FakeApi, pod: dict[str, Any] | None = None) -> CapacityReques
         parameters={"ValidUntilSeconds": "60"},
         pod_sets=(PodSet(pod=seen, count=3, labels={"type": "x8"}), PodSet(pod=seen, count=1, labels={})),
         owners=(JOB,),
+        shapes={"x8": {"type": "x8"}},
     )
 
 
@@ -53,6 +54,10 @@ async def test_templates_come_before_the_request_that_names_them_and_belong_to_i
     body = api.last("POST", REQUESTS).body
     assert body["metadata"]["ownerReferences"] == OWNED
     assert body["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "muster"}
+    assert body["metadata"]["annotations"] == {
+        "muster.dev/gang": "team/train",
+        "muster.dev/matched-labels": '{"x8": {"type": "x8"}}',
+    }
     assert body["spec"] == {
         "provisioningClassName": "atomic.example.com",
         "parameters": {"ValidUntilSeconds": "60"},
