@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.ledger_entries import Allocation, MeasuredUsage
+from admission.api.values.names import Uid
 
 
 class Quantity(StrEnum):
@@ -107,3 +108,37 @@ class UsageTally:
             )
             for allocation, sums in zip(self._allocations, self._sums, strict=True)
         ]
+
+
+class BusiestSteps:
+    """Finds how busy the devices of allocations were together in the busiest of some steps, by what is known of each.
+
+    Unlike `UsageTally`, it says nothing of what is missing: samples of the latest minutes may still come.
+    after: Unix time; of the steps that end later. Only `add` changes it.
+    """
+
+    def __init__(self, allocations: Sequence[Allocation], uuids: Mapping[DeviceId, str], *, after: int) -> None:
+        self._after = after
+        self._steps: dict[tuple[Uid, int], tuple[int, int]] = {}
+        """By claim and end of a step, the number and the sum of the samples."""
+        self._claims: dict[tuple[str, str], list[Uid]] = {}
+        for allocation in allocations:
+            for device in allocation.devices:
+                if uuid := uuids.get(device):
+                    self._claims.setdefault((device.driver, uuid), []).append(allocation.claim_uid)
+
+    def add(self, samples: Mapping[tuple[str, str], Samples]) -> None:
+        """Add samples of the utilization by driver and UUID."""
+        for key, of_device in samples.items():
+            for claim in self._claims.get(key, ()):
+                for end, amount in of_device:
+                    if end > self._after:
+                        count, total = self._steps.get((claim, end), (0, 0))
+                        self._steps[claim, end] = count + 1, total + amount
+
+    def percent(self) -> Mapping[Uid, int]:
+        """Return for each claim of which a step is known the percentage in use, rounded down, in its busiest step."""
+        found: dict[Uid, int] = {}
+        for (claim, _), (count, total) in self._steps.items():
+            found[claim] = max(found.get(claim, 0), total * 100 // (count * 1_000_000))
+        return found

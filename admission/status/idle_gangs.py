@@ -11,7 +11,7 @@ from admission.api.muster.queues import Queue
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.workloads.gangs import Group
 
-CHECKED_FOR = timedelta(minutes=3)
+CHECKED_FOR = timedelta(minutes=2)
 """How long it holds that a gang has not been in use since the last recorded time."""
 
 Said = Callable[[GangUid], IdleDevices | None]
@@ -122,12 +122,14 @@ class IdleGangs:
         rows: Iterable[MeasuredUsage] | None,
         placements: Mapping[GangUid, Placement],
         now: datetime,
+        latest: Mapping[Uid, int] | None = None,
     ) -> None:
         """Take over what suspects did since the last recorded time: idle are those of which every claim is.
 
         asked: the suspects that the rows are of, as they were when it was asked what they did; cycles may have run
         since, so it holds for the same queue and policy alone. rows: None if there has been no time to ask about.
-        placements: as they are now; a claim without a row is in use.
+        placements: as they are now; a claim without a row is in use. latest: by claim, the percentage in use at some
+        time since the rows, as far as it is known.
         """
         below = None
         if rows is not None:
@@ -135,7 +137,9 @@ class IdleGangs:
         self._confirmed = {
             uid: idle
             for uid, idle in asked.items()
-            if uid in placements and (below is None or self._counted(placements[uid]) <= below)
+            if uid in placements
+            and (below is None or self._counted(placements[uid]) <= below)
+            and not any((latest or {}).get(claim, 0) >= idle.policy.below_percent for claim in placements[uid].holdings)
         }
         self._confirmed_at = now
 

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from admission.accounting.device_samples import Quantity, Samples
+from admission.accounting.device_samples import BusiestSteps, Quantity, Samples
 from admission.api.device_use.idle import IdleDevices
 from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.muster import queues
-from admission.api.muster.ledger_entries import Holding, MeasuredUsage, Placement
+from admission.api.muster.ledger_entries import Allocation, Holding, MeasuredUsage, Placement
 from admission.api.muster.queues import Queue
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.controller.idle_check import IdleCheck
@@ -116,12 +116,19 @@ class World:
 END = NOON + 2 * HOUR
 MISSING = -1
 
+LATE = [0] * 5
+
 CASES = {
     "it has done nothing since": (Meter(), 40 * MINUTE, True),
-    "a little": (Meter(499_999), 40 * MINUTE, True),
-    "it began a minute ago": (Meter(500_000), 40 * MINUTE, False),
-    "of a minute nothing is known": (Meter(MISSING), 40 * MINUTE, False),
+    "a little": (Meter(499_999, *LATE), 40 * MINUTE, True),
+    "it began before late samples": (Meter(500_000, *LATE), 40 * MINUTE, False),
+    "of a minute nothing is known": (Meter(MISSING, *LATE), 40 * MINUTE, False),
     "it has worked for long": (Meter(*[900_000] * 30), 40 * MINUTE, False),
+    "it has worked for eight minutes": (Meter(*[100_000] * 8), 40 * MINUTE, False),
+    "it began a minute ago": (Meter(50_000), 40 * MINUTE, False),
+    "it began four minutes ago": (Meter(50_000, 0, 0, MISSING), 40 * MINUTE, False),
+    "late samples are low": (Meter(*[49_999] * 5), 40 * MINUTE, True),
+    "late samples may still come": (Meter(*[MISSING] * 5), 40 * MINUTE, True),
 }
 
 
@@ -130,14 +137,41 @@ async def test_a_gang_is_idle_up_to_now_if_it_has_done_nothing_since(
     meter: Meter, later: timedelta, is_idle: bool
 ) -> None:
     assert await World().idle(meter, END + later) is is_idle
-    assert meter.asked == [(END + later - 15 * MINUTE, END + later - 5 * MINUTE)], "the latest ten minutes"
+    assert meter.asked == [(END + later - 15 * MINUTE, END + later)], "up to now, and ten minutes before late samples"
 
 
 async def test_no_time_is_looked_at_that_is_recorded() -> None:
     meter = Meter()
     assert await World().idle(meter, END + 7 * MINUTE + timedelta(seconds=20))
-    assert meter.asked == [(END, END + 2 * MINUTE)]
-    assert await World().idle(Meter(1_000_000), END + 5 * MINUTE), "late samples may still come"
+    assert meter.asked == [(END, END + 7 * MINUTE)]
+    assert not await World().idle(Meter(50_000), END + 5 * MINUTE)
+    assert await World().idle(Meter(*[MISSING] * 5), END + 5 * MINUTE), "late samples may still come"
+    meter = Meter()
+    assert await World().idle(meter, END + timedelta(seconds=59))
+    assert not meter.asked
+
+
+async def test_of_many_devices_of_a_claim_the_mean_counts() -> None:
+    """One that works is less than 5 in 100 of thirty; of two, one of which is missing, it is all that is known."""
+    held = [DeviceId(DRIVER, "a", f"gpu-{number}") for number in range(30)]
+    allocation = Allocation(
+        queue=QueueName("q"),
+        gang_uid=GangUid("g"),
+        gang="ml/g",
+        user="",
+        claim_uid=Uid("c"),
+        claim="ml/c",
+        devices=tuple(held),
+        start=NOON,
+        end=NOON,
+    )
+    steps = BusiestSteps([allocation], {device: device.device for device in held}, after=60)
+    steps.add({(DRIVER, device.device): [(60, 1_000_000), (120, 0)] for device in held[1:]})
+    assert steps.percent() == {"c": 0}
+    steps.add({(DRIVER, "gpu-0"): [(120, 1_000_000)]})
+    assert steps.percent() == {"c": 3}
+    steps.add({(DRIVER, "gpu-0"): [(180, 1_000_000)]})
+    assert steps.percent() == {"c": 100}
 
 
 async def test_where_nothing_follows_from_it_nobody_is_asked() -> None:
@@ -169,7 +203,7 @@ async def test_a_gang_of_which_nothing_was_asked_is_not_idle_up_to_now() -> None
 
 async def test_an_answer_holds_for_the_policy_that_was_asked_for() -> None:
     """Of 1 in 100 in use, below 5 says that it is idle, and below 1 says that it is not."""
-    world, meter, now = World(), Meter(100_000), END + 40 * MINUTE
+    world, meter, now = World(), Meter(100_000, *LATE), END + 40 * MINUTE
     assert await world.idle(meter, now)
     queue = a_queue(0, "Evict", below=1)
     world.queues[queue.name] = queue
