@@ -42,8 +42,10 @@ class PrometheusMeter:
     ) -> Mapping[tuple[str, str], Samples]:
         """Return the samples of a time, by driver and UUID, with the end of each in Unix seconds.
 
-        Raises RetryError, and FixError if the server refuses a query or its answer is none of devices.
+        Raises RetryError, and FixError if the server refuses a query or its answer is none of devices at these times.
         """
+        first = start + timedelta(seconds=self._step)
+        asked_at = range(int(first.timestamp()), int(end.timestamp()) + 1, self._step)
         found: dict[tuple[str, str], Samples] = {}
         for driver, uuids in sorted(devices.items()):
             query = self._queries.get((driver, quantity))
@@ -51,12 +53,11 @@ class PrometheusMeter:
                 continue
             for some in _sliced(sorted(uuids), self._most(start, end)):
                 asked = device_queries.filled(query, some, self._step)
-                first = start + timedelta(seconds=self._step)
                 for series in await self._client.range(asked, first, end, self._step):
                     key = driver, _uuid(series, driver, quantity)
                     if key in found:
                         raise FixError(f"{_place(driver, quantity)}: there are several series of {key[1]}")
-                    found[key] = _samples(series, driver, quantity)
+                    found[key] = _samples(series, driver, quantity, asked_at)
         return found
 
     def _most(self, start: datetime, end: datetime) -> int:
@@ -75,17 +76,24 @@ def _uuid(series: Series, driver: str, quantity: Quantity) -> str:
     return uuid
 
 
-def _samples(series: Series, driver: str, quantity: Quantity) -> Samples:
-    """Return the samples of a series. Those that cannot be are left out, as if they had not been measured."""
+def _samples(series: Series, driver: str, quantity: Quantity, asked_at: range) -> Samples:
+    """Return the samples of a series. Those that cannot be are left out, as if they had not been measured.
+
+    Raises FixError for times that were not asked for, or come twice: they would count for longer than they last.
+    """
     largest, scale = _LARGEST[quantity], _SCALE[quantity]
-    found, wrong = [], 0
+    found, seen, wrong = [], set[int](), 0
     for at, text in series.values:
+        end = _moment(at)
+        if end not in asked_at or end in seen:
+            raise _wrong_time(series, _place(driver, quantity), end, asked_at)
+        seen.add(end)
         try:
             value = float(text)
         except ValueError as error:
             raise FixError(f"{_place(driver, quantity)} returns {text[:60]!r}, which is no number") from error
         if 0 <= value <= largest * _TOLERANCE:
-            found.append((round(at), round(min(value, largest) * scale)))
+            found.append((end, round(min(value, largest) * scale)))
         elif not math.isnan(value):  # NaN is how Prometheus writes what is unknown
             wrong += 1
     if wrong:
@@ -97,6 +105,21 @@ def _samples(series: Series, driver: str, quantity: Quantity) -> Samples:
             fix="a utilization is a share of 0 to 1, memory is in bytes, power in watts",
         )
     return found
+
+
+def _moment(at: float) -> int:
+    """Return a time in whole seconds; -1 for one that is later than any that may be asked for."""
+    return round(at) if abs(at) < 1 << 53 else -1
+
+
+def _wrong_time(series: Series, place: str, end: int, asked_at: range) -> FixError:
+    """Return what is wrong with a sample at the end of a step."""
+    known = "twice" if end in asked_at else "which was not asked for"
+    return FixError(
+        f"{place}: the server answers of {series.metric.get('uuid', '')[:60]} at {end}, {known}: it was asked for one"
+        f" value every {asked_at.step} seconds from {asked_at.start} to {asked_at.stop - 1}. It, or a proxy before it,"
+        " has to keep to start, end and step of query_range"
+    )
 
 
 def _sliced(uuids: Sequence[str], size: int) -> Iterator[Sequence[str]]:

@@ -121,6 +121,16 @@ ANSWERS: dict[str, tuple[int, bytes, type[MusterError], str]] = {
     "a number": (200, b'{"status":"success","data":{"resultType":"scalar"}}', FixError, "a scalar"),
     "a series without the label": (200, matrix(({"UUID": "x"}, [(FIRST, "1")])), FixError, "without the label uuid"),
     "two series of one device": (200, matrix(*[({"uuid": "x"}, [(FIRST, "1")])] * 2), FixError, "several series of x"),
+    "a server that answers more often": (
+        200,
+        matrix(({"uuid": "x"}, [(FIRST + 15 * at, "1") for at in range(5)])),
+        FixError,
+        f"x at {FIRST + 15}, .* every 60 seconds",
+    ),
+    "a time twice": (200, matrix(({"uuid": "x"}, [(FIRST, "0")] * 2)), FixError, f"x at {FIRST}, twice"),
+    "a time before": (200, matrix(({"uuid": "x"}, [(FIRST - 60, "0")])), FixError, f"x at {FIRST - 60}, "),
+    "a time after": (200, matrix(({"uuid": "x"}, [(FIRST + 180, "NaN")])), FixError, f"x at {FIRST + 180}, "),
+    "a time that is none": (200, matrix(({"uuid": "x"}, [(1e300, "0")])), FixError, "x at -1, "),
     "a value that is no number": (200, matrix(({"uuid": "x"}, [(FIRST, "much")])), FixError, "no number"),
 }
 
@@ -142,10 +152,11 @@ async def test_an_answer_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch
             await asked(url)
 
 
-async def test_values_that_cannot_be_are_left_out() -> None:
-    values = [(FIRST, "57"), (FIRST + 60, "-1"), (FIRST + 120, "+Inf"), (FIRST + 180, "0.25")]
+@pytest.mark.parametrize("wrong", ["57", "-1", "+Inf"])
+async def test_values_that_cannot_be_are_left_out(wrong: str) -> None:
+    values = [(FIRST, wrong), (FIRST + 60, "0.25")]
     async with serving(Site(200, matrix(({"uuid": "GPU-1"}, values)))) as url:
-        assert await asked(url) == {(GPU, "GPU-1"): [(FIRST + 180, 250_000)]}
+        assert await asked(url) == {(GPU, "GPU-1"): [(FIRST + 60, 250_000)]}
 
 
 async def test_an_empty_query_asks_nothing() -> None:
