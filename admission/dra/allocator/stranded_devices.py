@@ -53,7 +53,8 @@ class Consumption:
     """What a pod takes of a node's devices, in thousandths. free: what is free of all that it could use, before.
 
     begun: how many devices it takes a part of that were unused. rest: what the devices in use had left of which it
-    takes a part. unused: devices that nobody has a part of, before.
+    takes a part. unused: devices that nobody has a part of, before. begun_partitionable: how many of those
+    begun can be given out in partitions.
     """
 
     free: int
@@ -61,6 +62,7 @@ class Consumption:
     begun: int
     rest: int
     unused: int
+    begun_partitionable: int = 0
 
 
 class Unranked(Enum):
@@ -145,6 +147,7 @@ def consumption(
         begun=sum(remaining[whole] == WHOLE for whole in taken),
         rest=sum(remaining[whole] for whole in taken if remaining[whole] < WHOLE),
         unused=[*remaining.values()].count(WHOLE),
+        begun_partitionable=sum(remaining[whole] == WHOLE for whole in taken if whole[1]),
     )
 
 

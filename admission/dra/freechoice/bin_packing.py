@@ -144,10 +144,10 @@ class BinPacker:
         """Return the place of a node; those that are not known to take a pod come last."""
         if isinstance(use, Unranked):
             is_last = use in {Unranked.UNFIT, Unranked.UNKNOWN}
-            return is_last, node_order.first_fit_rank(self._takeable(node_state), node, None, 0)
+            return is_last, node_order.first_fit_rank(self._takeable(node_state), node, None, 0, kind.devices)
         before, after = self._state.served(node), self._state.served(node, kind.wants)
         stranded = stranded_devices.growth(use, before, after)
-        return False, node_order.first_fit_rank(node_state.free, node, use, stranded)
+        return False, node_order.first_fit_rank(node_state.free, node, use, stranded, kind.devices)
 
     def _takeable(self, node_state: NodeState) -> int:
         """Return how many devices can still be taken, each considered alone."""

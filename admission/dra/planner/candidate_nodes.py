@@ -79,6 +79,7 @@ class CandidateNodes:
         self._beside = beside
         self.nodes = kind.nodes
         self._wants = kind.wants
+        self._devices = kind.devices
         self._least = kind.devices if counts else 0
         self._signatures_by_node = signatures_by_node
         self._cluster: ClusterState | None = None
@@ -194,12 +195,12 @@ class CandidateNodes:
             return None
         if isinstance(use, Unranked) or not self._beside:
             self._is_ranked = self._by_free and use is not Unranked.UNKNOWN
-            return node_order.first_fit_rank(group[0].free, names[0], None, 0)
+            return node_order.first_fit_rank(group[0].free, names[0], None, 0, self._devices)
         left = cluster.left.get(names[0])
         before = stranded_devices.served(left, self._beside)
         after = stranded_devices.served(left, self._beside, self._wants)
         stranded = stranded_devices.growth(use, before, after)
-        return node_order.first_fit_rank(group[0].free, names[0], use, stranded)
+        return node_order.first_fit_rank(group[0].free, names[0], use, stranded, self._devices)
 
     def _room(self, equivalence: _Equivalence) -> int:
         """Return the most pods that a node has room for."""

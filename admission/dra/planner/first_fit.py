@@ -260,20 +260,19 @@ class FirstFitSearch:
 
     def _rank(self, kind: int, open_: tuple[int, ...], found: Match, node_state: NodeState) -> FirstFitRank[int]:
         """Return the place of a group of nodes in the order."""
-        first = self.state.first(node_state)
+        first, described = self.state.first(node_state), self._gang.kinds[kind]
         if not self._orders_by_use:
-            return node_order.first_fit_rank(node_state.free, first, None, 0)
-        described = self._gang.kinds[kind]
+            return node_order.first_fit_rank(node_state.free, first, None, 0, described.devices)
         key = (kind, open_, node_state.node_sig)
         if key not in self._consumptions:
             claims = tuple(described.parsed_requests[at] for at in open_)
             self._consumptions[key] = self._first_fits.consumption(claims, node_state.node_sig, found)
         consumption = self._consumptions[key]
         if consumption is None:
-            return node_order.first_fit_rank(node_state.free, first, None, 0)
+            return node_order.first_fit_rank(node_state.free, first, None, 0, described.devices)
         before, after = self.state.served(first), self.state.served(first, described.wants)
         stranded = stranded_devices.growth(consumption, before, after)
-        return node_order.first_fit_rank(node_state.free, first, consumption, stranded)
+        return node_order.first_fit_rank(node_state.free, first, consumption, stranded, described.devices)
 
     def _is_refused(self, kind: int, node_state: NodeState) -> bool:
         """Return whether a rule between pods keeps a pod of the kind off such a node now."""

@@ -146,15 +146,39 @@ def test_a_card_of_which_a_half_is_in_use_is_not_taken_for_an_untouched_smaller_
     for name, total, parts in sorted([(used, 8, 2), (untouched, 4, 1)]):
         drawn = {"consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": "4"}}}]}
         cluster = cluster.node(name, allocatable={"cpu": "64"}).slice(name, [drawn] * parts, count=2, nodeName=name)
-        cluster.slices.append(_counters(name, total))
+        cluster.slices.append(_counters(name, total=total))
 
     pod = a_pod("p", 1, requests={"cpu": "2"})
 
     assert node_of(cluster.taken(used, 1), pod, mute=mute, choice=choice) == used
 
 
-def _counters(name: str, total: int = 8) -> dict[str, Any]:
-    counters = {"sharedCounters": [{"name": "card", "counters": {"memory": {"value": str(total)}}}]}
+def mixed(*sets: str) -> ClusterBuilder:
+    """Return a node of four devices, and one of a card that is given out whole or in halves, by these counters."""
+    whole, half = ({"counters": {"memory": {"value": amount}}} for amount in ("8", "4"))
+    drawn = [{"consumesCounters": [{"counterSet": name, **one} for name in sets]} for one in (whole, half, half)]
+    cluster = a_cluster().node("plain", gpus=4, allocatable={"cpu": "64"}).node("card", allocatable={"cpu": "64"})
+    cluster = cluster.slice("card", drawn, count=2, nodeName="card")
+    cluster.slices.append(_counters("card", *sets))
+    return cluster
+
+
+@pytest.mark.parametrize("sets", [("card",), ("card", "link")], ids=["of one set", "of several"])
+@pytest.mark.parametrize("mute", [False, True])
+@pytest.mark.parametrize("choice", Choice)
+def test_a_card_in_partitions_is_begun_after_devices_that_have_none(
+    choice: Choice, mute: bool, sets: tuple[str, ...]
+) -> None:
+    """Also where it is not known what of a card a pod takes, and though its node has fewer devices."""
+    pods = [a_pod(f"p-{at}", 1, requests={"cpu": "2"}) for at in range(5)]
+
+    assert node_of(mixed(*sets), *pods[:4], choice=choice, mute=mute) == "plain"
+    assert node_of(mixed(*sets), *pods, choice=choice, mute=mute) == "card"
+
+
+def _counters(name: str, *sets: str, total: int = 8) -> dict[str, Any]:
+    memory = {"memory": {"value": str(total)}}
+    counters = {"sharedCounters": [{"name": one, "counters": memory} for one in sets or ("card",)]}
     pool = {"name": name, "generation": 1, "resourceSliceCount": 2}
     meta = {"name": f"{name}-counters", "uid": f"{name}-counters"}
     return {"metadata": meta, "spec": {"driver": "gpu.example.com", "nodeName": name, "pool": pool, **counters}}
