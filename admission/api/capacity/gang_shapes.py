@@ -1,5 +1,6 @@
 """Shapes of gangs: what pods of a gang ask for, without names, so that gangs that ask for the same have the same shape.
 
+Requests of claims have numbers in place of names (`r0`, and `s0` for an alternative), also where constraints name them.
 What pods ask of nodes beside resources and devices, such as selectors, affinity and tolerations, is no part of it. The
 text of a shape is JSON, in one form for each shape; the books have it of gangs that waited.
 """
@@ -10,7 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from admission.api.kubernetes import claims
-from admission.api.kubernetes.claims import ALL, ClaimSpec
+from admission.api.kubernetes.claims import ALL, ClaimSpec, Request
 from admission.api.kubernetes.nodes import Resources
 from admission.api.values import quantities
 from admission.api.values.decoding import Json, Reader
@@ -81,7 +82,8 @@ def requested(resources: Resources) -> tuple[tuple[str, str], ...]:
 def of_pods(pods: Iterable[PodShape]) -> GangShape | None:
     """Return the shape of a gang; None if there is none, or its text would be too long."""
     merged: dict[tuple[object, ...], PodShape] = {}
-    for one in pods:
+    for pod in pods:
+        one = replace(pod, claims=tuple(map(_numbered, pod.claims)))
         key = (one.requests, *(spec.equivalence_key for spec in one.claims))
         before = merged.get(key)
         merged[key] = one if before is None else replace(before, count=before.count + one.count)
@@ -105,6 +107,26 @@ def parse(text: str) -> GangShape:
         reader.problem("pods", "are missing")
     reader.finish("GangShape", text[:60])
     return found
+
+
+def _numbered(spec: ClaimSpec) -> ClaimSpec:
+    """Return a claim with numbers in place of the names of its requests."""
+    numbers: dict[str, str] = {}
+    requests: list[Request] = []
+    for at, request in enumerate(spec.requests):
+        name = numbers[request.name] = f"r{at}"
+        if not request.first_available:
+            alternatives = tuple(replace(one, name=name) for one in request.alternatives)
+        else:
+            alternatives = tuple(replace(one, name=f"s{number}") for number, one in enumerate(request.alternatives))
+            pairs = zip(request.alternatives, alternatives, strict=True)
+            numbers |= {f"{request.name}/{one.name}": f"{name}/{new.name}" for one, new in pairs}
+        requests.append(replace(request, name=name, alternatives=alternatives))
+    constraints = tuple(
+        replace(one, requests=tuple(sorted(numbers.get(name, name) for name in one.requests)))
+        for one in spec.constraints
+    )
+    return ClaimSpec(requests=tuple(requests), constraints=constraints)
 
 
 def _encoded(one: PodShape) -> Json:

@@ -68,6 +68,35 @@ def test_the_order_of_pods_makes_no_other_shape_and_its_text_is_read_again(pods:
         assert shape.size == len(pods)
 
 
+def named(*names: str) -> PodShape:
+    """Return a pod that asks for two devices of one root, or for one of two sorts, by requests of these names."""
+    both, first, second, rest = names
+    exactly = {"deviceClassName": "gpu.example.com"}
+    spec = {
+        "requests": [
+            {"name": both, "exactly": exactly | {"count": 2}},
+            {"name": rest, "firstAvailable": [{"name": first, **exactly}, {"name": second, **exactly, "count": 2}]},
+        ],
+        "constraints": [{"requests": [f"{rest}/{second}", both], "matchAttribute": "d/root"}],
+    }
+    return PodShape(count=1, claims=(claims.decode_spec(Reader({"devices": spec})),))
+
+
+def test_the_names_of_requests_are_no_part_of_a_shape() -> None:
+    one, other, both = (
+        gang_shapes.of_pods([named(*names.split()) for names in pods])
+        for pods in (["gpu a b more"], ["devices c d r"], ["gpu a b more", "devices c d r"])
+    )
+
+    assert one is not None
+    assert other is not None
+    assert both is not None
+    assert one.text == other.text
+    assert [pod.count for pod in both.pods] == [2]
+    assert one.pods[0].claims[0].constraints[0].requests == ("r0", "r1/s1")
+    assert gang_shapes.parse(one.text) == one
+
+
 def a_pod(count: int = 1, **requests: int) -> PodShape:
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", "count": 8}}]}}
     return PodShape(count=count, requests=gang_shapes.requested(requests), claims=(claims.decode_spec(Reader(spec)),))
