@@ -16,7 +16,6 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.accounting.books import Book
-from admission.api.muster.ledger_entries import WaitingShape
 from admission.api.values.names import MeterName, QueueName
 from admission.dashboard import ledger_queries, server, tls as dashboard_tls
 from admission.dashboard.auth import session
@@ -36,6 +35,7 @@ from admission.dashboard.ledger_queries import (
     Use,
     UsedHours,
     UsedReport,
+    WaitedShape,
     Window,
 )
 from admission.dashboard.request_context import AppContext
@@ -49,7 +49,7 @@ from admission.kube.client.connection import Connection
 from admission.kube.listing_reader import ListingReader
 from admission.kube.webhook_config.access_review import AccessReviewer
 from admission.ledger.audit.point_in_time import BookHistory
-from admission.ledger.journal import base, read
+from admission.ledger.journal import base, read, waiting_hours
 from admission.ledger.reports import time_series, transaction_search, usage_report, utilization, waiting_series
 from admission.ledger.reports.statement import StatementLine
 from admission.ledger.reports.utilization import Utilization
@@ -160,9 +160,11 @@ class Ledger:
             )
         return Use(periods=[Window(*period) for period in found.periods], amounts=found.amounts)
 
-    async def waited(self, window: Window) -> Sequence[WaitingShape]:
-        """Return what has waited on the days that begin in a time."""
-        return (await self._ledger().waiting(*window)).shapes
+    async def waited(self, window: Window, *, most: int) -> Sequence[WaitedShape]:
+        """Return what has waited for longest on the days that begin in a time."""
+        async with self._connection() as connection:
+            found = await waiting_hours.longest(connection, self._cluster, base.Window(*window), most=most)
+        return [WaitedShape(*one) for one in found]
 
     async def used(self, by: DoneBy, window: Window, queue: str, *, most: int, most_empty: int) -> UsedReport:
         """Return what devices did: the groups with most allocated hours, and the gangs with most idle ones."""

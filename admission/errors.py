@@ -109,6 +109,10 @@ class ClusterUnavailableError(RetryError):
     """The Kubernetes API server does not answer."""
 
 
+class CapacityBusyError(RetryError):
+    """Too many others ask what would fit in a cluster."""
+
+
 class ConflictError(RetryError):
     """The object changed since it was read."""
 

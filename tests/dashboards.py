@@ -15,7 +15,7 @@ from admission.api.kubernetes import claims, devices, nodes
 from admission.api.kubernetes.access_review import Question, UserInfo
 from admission.api.listings import EventList, PodList
 from admission.api.muster import observed
-from admission.api.muster.ledger_entries import Entry, WaitingShape
+from admission.api.muster.ledger_entries import Entry
 from admission.api.muster.observed import ObservedObjects
 from admission.api.values.names import QueueName
 from admission.dashboard import server
@@ -36,6 +36,7 @@ from admission.dashboard.ledger_queries import (
     Use,
     UsedHours,
     UsedReport,
+    WaitedShape,
     Window,
 )
 from admission.dashboard.ports import Ledger
@@ -412,6 +413,7 @@ class Books:
         self.start = start
         self.error: Exception | None = None
         self.wanted: Search | None = None
+        self.waited_read: list[tuple[Window, int]] = []
 
     async def extent(self) -> Extent:
         if self.error is not None:
@@ -439,17 +441,16 @@ class Books:
     async def waiting(self, window: Window, step: Step, queue: str) -> Use:  # noqa: ARG002 - a port
         return Use(periods=[window], amounts={"research": [10_800]})
 
-    async def waited(self, window: Window) -> Sequence[WaitingShape]:
+    async def waited(self, window: Window, *, most: int) -> Sequence[WaitedShape]:
+        self.waited_read.append((window, most))
         claim = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": 4}}]}}
         more = {
             "devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}]}
         }
         shapes = {"production": (2, claim), "research": (1, more)}
         return [
-            WaitingShape(
+            WaitedShape(
                 QueueName(queue),
-                "team-a",
-                window.start,
                 json.dumps([{"count": pods, "requests": {}, "claims": [spec]}]),
                 7200 * pods,
             )

@@ -132,6 +132,17 @@ class Use:
     amounts: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
+class WaitedShape(NamedTuple):
+    """How long gangs of one shape have waited in a queue, in gang-seconds.
+
+    shape: the text of an `api.capacity.gang_shapes`.
+    """
+
+    queue: QueueName
+    shape: str
+    seconds: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsedHours:
     """What the devices of a group did. None is not measured.

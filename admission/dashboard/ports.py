@@ -10,7 +10,6 @@ from typing import Protocol
 from admission.accounting.books import Book
 from admission.api.kubernetes.access_review import Question, UserInfo
 from admission.api.listings import EventList, PodList
-from admission.api.muster.ledger_entries import WaitingShape
 from admission.api.muster.observed import ObservedObjects
 from admission.api.values.names import QueueName
 from admission.dashboard.ledger_queries import (
@@ -24,6 +23,7 @@ from admission.dashboard.ledger_queries import (
     Transaction,
     Use,
     UsedReport,
+    WaitedShape,
     Window,
 )
 
@@ -72,7 +72,7 @@ class Accounts(Protocol):
 
     async def waiting(self, window: Window, step: Step, queue: str) -> Use: ...
 
-    async def waited(self, window: Window) -> Sequence[WaitingShape]: ...
+    async def waited(self, window: Window, *, most: int) -> Sequence[WaitedShape]: ...
 
     async def used(self, by: DoneBy, window: Window, queue: str, *, most: int, most_empty: int) -> UsedReport: ...
 

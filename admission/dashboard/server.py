@@ -44,7 +44,7 @@ from admission.dashboard.request_context import (
     Media,
     UnknownTableError,
 )
-from admission.errors import FixError, MusterError, RetryError
+from admission.errors import CapacityBusyError, FixError, MusterError, RetryError
 
 log = structlog.get_logger(__name__)
 
@@ -96,6 +96,7 @@ def application(app_context: AppContext) -> web.Application:
     app[event_stream.STREAMS] = streams = event_stream.Streams()
     app.on_shutdown.append(streams.close)
     app[usage.LAST_DAYS] = usage.LastDays()
+    app[devices.LONGEST_WAITED] = devices.LongestWaited()
     app[devices.ANSWERS] = answers = devices.Answers()
     app.on_cleanup.append(answers.close)
     get("/events", event_stream.events, allow_head=False)
@@ -158,6 +159,8 @@ def _failure(request: web.Request, error: Exception) -> web.Response:
             error_page = ErrorPage(403, "The proxy in front is not set up right", f"{error}.".capitalize())
         case TimeoutError():
             error_page = ErrorPage(503, "That takes too long", "Ask for less: a shorter time, or one queue.")
+        case CapacityBusyError():
+            error_page = ErrorPage(503, "Others ask first", f"{error}.".capitalize())
         case RetryError():
             log.warning("a page could not be made", path=request.path, error=str(error))
             error_page = ErrorPage(503, "Something is away", _public_message(request, error))

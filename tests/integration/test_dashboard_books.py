@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from admission.accounting.books import Account, Book
-from admission.api.muster.ledger_entries import Bucket, Kind, Waited, WaitingHour
+from admission.api.muster.ledger_entries import Bucket, Kind, Waited, WaitingHour, WaitingShape
 from admission.api.values.names import QueueName
 from admission.dashboard.ledger_queries import Extent, GangSearch, Grouping, Search, Step, Window
 from admission.dashboard_app import Ledger
@@ -26,6 +26,31 @@ from tests.integration.ledgers import AT, CLUSTER, GPU, ON_POSTGRESQL, QUEUE, mi
 from tests.postgres import Server
 
 DAY = Window(AT - timedelta(hours=12), AT + timedelta(hours=12))
+
+
+async def test_of_what_waited_only_the_longest_is_read(url: str, ledger: SqlLedger) -> None:
+    await ledger.fence(1)
+    first, day = AT.replace(hour=0, minute=0, second=0, microsecond=0), timedelta(days=1)
+    shapes = [
+        WaitingShape(QueueName(queue), namespace, first + at * day, shape, seconds)
+        for queue, namespace, at, shape, seconds in (
+            ("q", "a", 0, "long", 50),
+            ("q", "b", 0, "long", 30),
+            ("q", "a", 1, "long", 2**40),
+            ("r", "a", 1, "long", 90),
+            ("q", "a", 1, "short", 2),
+            ("q", "", 1, "", 10**6),
+            ("q", "a", 2, "short", 10**6),
+        )
+    ]
+    await ledger.write_waiting(Waited(shapes=shapes), epoch=1, keep_from=first)
+
+    async with opened(url) as books:
+        window = Window(first, first + 2 * day)
+        found, both = await books.waited(window, most=2), await books.waited(window, most=9)
+
+    assert [tuple(one) for one in found] == [("q", "long", 2**40 + 80), ("r", "long", 90)]
+    assert [tuple(one) for one in both[2:]] == [("q", "short", 2)]
 
 
 @pytest.fixture

@@ -4,15 +4,15 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 
 from admission.api.capacity import gang_shapes
-from admission.api.muster.ledger_entries import WaitingShape
 from admission.api.muster.observed import ObservedObjects
 from admission.api.values.names import NodeName, QueueName
 from admission.dashboard import pagination, request_context
@@ -22,11 +22,11 @@ from admission.dashboard.devices.diagram import State
 from admission.dashboard.devices.gang_capacity import GangCapacity, Shape
 from admission.dashboard.devices.inventory import SHARED, Unit
 from admission.dashboard.documents import cluster as documents
-from admission.dashboard.ledger_queries import Window
+from admission.dashboard.ledger_queries import WaitedShape, Window
 from admission.dashboard.request_context import CONTEXT, RIGHTS
 from admission.dashboard.ttl_cache import TtlCache
 from admission.dashboard.view_model import ClusterView
-from admission.errors import MusterError
+from admission.errors import CapacityBusyError, MusterError
 
 MOST_GANGS = 5
 """The most gangs that are named in a row."""
@@ -231,27 +231,59 @@ WAITED_DAYS = timedelta(days=30)
 MOST_WAITED = 10
 """The most shapes of gangs that waited."""
 
+MOST_WAITED_READ = 50
+"""The most of them that are read, should a later Muster have written some that this one does not know."""
+
 KEPT_SECONDS = 10.0
 """How long an answer about capacity is shown again."""
 
+MOST_ASKED = 8
+"""The most questions about capacity, of different visitors, of which one is worked on while the others wait."""
+
+_Question = tuple[Shape | None, QueueName]
+
 
 class Answers:
-    """The latest answers about capacity, made one at a time, in a thread of their own, and kept for a while."""
+    """The latest answers about capacity, made one at a time, in a thread of their own, and kept for a while.
+
+    Each takes seconds in a large cluster, so a visitor's questions are queued one after the other, and those of whoever
+    asks the same have one answer.
+    """
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="capacity")
-        self._known: TtlCache[tuple[Shape | None, str], GangCapacity] = TtlCache(
-            seconds=KEPT_SECONDS, most=20, clock=time.monotonic
-        )
+        self._known: TtlCache[_Question, GangCapacity] = TtlCache(seconds=KEPT_SECONDS, most=20, clock=time.monotonic)
+        self._asked: dict[_Question, asyncio.Future[GangCapacity]] = {}
+        self._asked_by: dict[str, asyncio.Future[GangCapacity]] = {}
+        """By visitor, the question that waits or is worked on, also once nobody waits for its answer."""
 
-    async def find(self, observed: ObservedObjects, shape: Shape | None, queue: QueueName) -> GangCapacity:
-        """Return how many gangs of a shape would start."""
-        found = self._known.get((shape, queue))
-        if found is None:
-            loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(self._executor, gang_capacity.find, observed, shape, queue)
-            self._known.put((shape, queue), found)
-        return found
+    async def find(
+        self, observed: ObservedObjects, shape: Shape | None, queue: QueueName, *, visitor: str
+    ) -> GangCapacity:
+        """Return how many gangs of a shape would start. Raises CapacityBusyError while too many others ask."""
+        question = (shape, queue)
+        while True:
+            found, asked = self._known.get(question), self._asked.get(question)
+            if found is not None:
+                return found
+            if asked is not None:
+                return await asyncio.shield(asked)
+            if visitor not in self._asked_by:
+                return await asyncio.shield(self._ask(observed, question, visitor))
+            await asyncio.wait([self._asked_by[visitor]])
+
+    def _ask(self, observed: ObservedObjects, question: _Question, visitor: str) -> asyncio.Future[GangCapacity]:
+        if len(self._asked) >= MOST_ASKED:
+            raise CapacityBusyError(f"{MOST_ASKED} others ask what would fit: ask again in some seconds")
+        asked = asyncio.get_running_loop().run_in_executor(self._executor, gang_capacity.find, observed, *question)
+        self._asked[question] = self._asked_by[visitor] = asked
+        asked.add_done_callback(partial(self._end, question, visitor))
+        return asked
+
+    def _end(self, question: _Question, visitor: str, asked: asyncio.Future[GangCapacity]) -> None:
+        del self._asked[question], self._asked_by[visitor]
+        if not asked.cancelled() and asked.exception() is None:
+            self._known.put(question, asked.result())
 
     async def close(self, _app: web.Application) -> None:
         """Make no more answers."""
@@ -281,7 +313,7 @@ async def capacity(request: web.Request) -> web.StreamResponse:
         await rights.need_queue(queue)
     pods, devices = pagination.integer(query, "pods"), pagination.integer(query, "devices")
     shape = gang_capacity.shape(pods, devices, device_class)
-    found = await request.app[ANSWERS].find(cluster_view.observed, shape, QueueName(queue))
+    found = await request.app[ANSWERS].find(cluster_view.observed, shape, QueueName(queue), visitor=rights.visitor.name)
     visible = await rights.visible_namespaces_or_none({one.gang.partition("/")[0] for one in found.moves})
     moves = [one for one in found.moves if visible.shows(one.gang)]
     page = pagination.page(found.free, query, size=request_context.page_size(request, pagination.SIZE))
@@ -313,29 +345,50 @@ async def capacity(request: web.Request) -> web.StreamResponse:
     )
 
 
-async def _waited(request: web.Request) -> tuple[list[Waited], str]:
+@dataclass(slots=True)
+class LongestWaited:
+    """What waited for longest as it was read last, for all visitors who may see all books.
+
+    It depends on the books and on `minute` alone, so it is read once a minute. trouble: why it cannot be read.
+    """
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    minute: datetime | None = None
+    found: Sequence[Waited] = ()
+    trouble: str = ""
+
+
+LONGEST_WAITED = web.AppKey("longest waited", LongestWaited)
+
+
+async def _waited(request: web.Request) -> tuple[Sequence[Waited], str]:
     """Return the shapes that have waited for longest, for who may see all books; and why they cannot be shown."""
     if not await request[RIGHTS].may(LEDGERS):
         return [], ""
-    app_context = request.app[CONTEXT]
-    now = app_context.clock()
-    try:
-        rows = await app_context.ledger.waited(Window(now - WAITED_DAYS, now))
-    except MusterError as error:  # the rest of the page needs no books
-        return [], str(error)
-    return _longest(rows), ""
+    app_context, kept = request.app[CONTEXT], request.app[LONGEST_WAITED]
+    minute = app_context.clock().replace(second=0, microsecond=0)
+    async with kept.lock:
+        if kept.minute != minute:
+            try:
+                window = Window(minute - WAITED_DAYS, minute)
+                kept.found = _parsed(await app_context.ledger.waited(window, most=MOST_WAITED_READ))
+                kept.trouble = ""
+            except MusterError as error:  # the rest of the page needs no books
+                kept.found, kept.trouble = (), str(error)
+            kept.minute = minute
+        return kept.found, kept.trouble
 
 
-def _longest(rows: Sequence[WaitingShape]) -> list[Waited]:
-    total: dict[tuple[str, str], int] = {}
-    for row in rows:
-        if row.shape:
-            total[row.queue, row.shape] = total.get((row.queue, row.shape), 0) + row.seconds
+def _parsed(rows: Sequence[WaitedShape]) -> list[Waited]:
+    """Return the first shapes that can be read."""
     found: list[Waited] = []
-    for (queue, text), seconds in sorted(total.items(), key=lambda one: (-one[1], one[0])):
+    for row in rows:
         try:
-            gang = gang_shapes.parse(text)
+            gang = gang_shapes.parse(row.shape)
         except MusterError:  # a later Muster wrote it
             continue
-        found.append(Waited(title=gang.title, queue=queue, seconds=seconds, shape=gang_capacity.simple(gang)))
-    return found[:MOST_WAITED]
+        simple = gang_capacity.simple(gang)
+        found.append(Waited(title=gang.title, queue=row.queue, seconds=row.seconds, shape=simple))
+        if len(found) == MOST_WAITED:
+            break
+    return found

@@ -7,10 +7,11 @@ removed, and a time without a leader counts nothing.
 import hashlib
 from datetime import datetime
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.api.muster.ledger_entries import Waited, WaitingHour, WaitingShape
+from admission.api.values.names import QueueName
 from admission.ledger.db.tables import waiting_hours, waiting_shapes
 from admission.ledger.journal.base import Window
 
@@ -58,3 +59,19 @@ async def shapes_between(connection: AsyncConnection, cluster: str, window: Wind
         .order_by(columns.day, columns.queue, columns.namespace, columns.digest)
     )
     return [WaitingShape(*row) for row in await connection.execute(query)]
+
+
+async def longest(
+    connection: AsyncConnection, cluster: str, window: Window, *, most: int
+) -> list[tuple[QueueName, str, int]]:
+    """Return the shapes that have waited for longest in a queue on the days that begin in a time, and gang-seconds."""
+    columns = waiting_shapes.c
+    seconds = func.sum(columns.seconds)
+    query = (
+        select(columns.queue, func.min(columns.shape), seconds)
+        .where(columns.cluster == cluster, columns.day >= window.start, columns.day < window.end, columns.shape != "")
+        .group_by(columns.queue, columns.digest)
+        .order_by(seconds.desc(), columns.queue, columns.digest)
+        .limit(most)
+    )
+    return [(queue, shape, int(total)) for queue, shape, total in await connection.execute(query)]

@@ -303,6 +303,15 @@ async def test_the_books_may_be_away_and_the_gang_is_shown(reader: Reader) -> No
     assert ledger.status == 503
 
 
+async def test_what_waited_for_longest_is_read_once_a_minute_for_all_who_look(reader: Reader) -> None:
+    assert isinstance(reader.site.books, Books)
+
+    pages = [await reader.get("/capacity?page=1"), await reader.get("/capacity"), await reader.get("/capacity", MEMBER)]
+
+    assert ["Gang-hours" in page.text for page in pages] == [True, True, False]
+    assert len(reader.site.books.waited_read) == 1
+
+
 async def test_before_the_cluster_was_read_nothing_is_shown(reader: Reader) -> None:
     reader.site.cluster.synced = False
 
