@@ -282,6 +282,7 @@ def test_the_report_says_who_uses_more_memory_than_was_asked_for(
 
     told = json.loads(muster(*by_gang, "--format", "json").stdout)
     found = {row["gang"]: row["measured"]["memoryOverBytes"] for row in told["rows"]}
+    assert ("claims outside queues" in done.stderr) == any(text not in {"0Gi", "-"} for text in over.values())
     unknown = {gang for gang, text in over.items() if text == "-"}
     assert {gang for gang, amount in found.items() if amount is None} == unknown
     assert "memory_over_bytes" in muster(*by_gang, "--format", "csv").stdout.splitlines()[0].split(",")

@@ -66,12 +66,17 @@ class Format(StrEnum):
     CSV = "csv"
 
 
+OUTSIDE = (
+    "the books do not have claims outside queues: where one had a device as well, the memory that it used is part of"
+    " what exceeds; the condition MemoryExceeded of Gangs counts what it asked for"
+)
+
 MemoryMeterOption = Annotated[
     str | None,
     typer.Option(
         "--memory-meter",
         metavar="METER",
-        help="Show by how much memory in use exceeds what was asked for by this meter, in bytes; implies --used.",
+        help="Show by how much memory in use exceeds what claims in queues asked for by this meter; implies --used.",
     ),
 ]
 
@@ -133,6 +138,8 @@ def report(
     if measured is not None and most_idle is not None:
         found = replace(found, rows=_most_idle(found.rows, measured, most_idle))
     _WRITERS[output](found, measured, _meters(found, meter or []), zone)
+    if measured is not None and measured.total.memory_over:
+        terminal.note(OUTSIDE)
 
 
 async def _asked(

@@ -3,6 +3,8 @@
 The meter charges a claim for the memory that it asked for (`capacity`), in bytes. What is measured is a device, whose
 memory all claims use that have it at that time. So the most in use is compared with what these asked for together. A
 claim of several devices says only how much it asked for of all of them; their devices are not judged.
+
+Claims outside queues are not in the books. Where one had a device as well, its memory counts as that of the others.
 """
 
 from collections.abc import Mapping, Sequence
