@@ -27,6 +27,7 @@ from tests.bench import (
     measuring,
     node_needs,
     packing,
+    packing_mixed,
     packing_partitions,
     packing_queue,
     planning,
@@ -127,6 +128,11 @@ def _packing(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
     return result, packing.table(result)
 
 
+def _packing_mixed(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
+    result = packing_mixed.measure(draws=given.passes)
+    return result, packing_mixed.table(result)
+
+
 def _packing_partitions(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
     result = packing_partitions.measure(draws=given.passes)
     return result, packing_partitions.table(result)
@@ -161,6 +167,7 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], tuple[dict[str, Any], Shown
     "allocator": _pure(allocator),
     "planning": _pure(planning),
     "packing": _packing,
+    "packing-mixed": _packing_mixed,
     "packing-partitions": _packing_partitions,
     "packing-queue": _packing_queue,
     "cycle": _pure(cycle, "passes"),

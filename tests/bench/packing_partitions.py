@@ -210,14 +210,14 @@ def _places(card: Card, profile: str) -> tuple[Card, ...]:
 def played(world: World, choice: Choice, *, strands_least: bool = True) -> Outcome:
     """Plan and grant the tasks of a world one after the other."""
     cluster = shapes.cluster([shapes.cards(CARDS)] * NODES, [{"cpu": str(CPUS)}] * NODES)
-    gangs = [_demand(at, task) for at, task in enumerate(world.tasks)]
+    gangs = [demand(at, task) for at, task in enumerate(world.tasks)]
     beside = packing.companions(gangs, shapes.slices_of("one", shapes.cards(1))) if strands_least else {}
     _, flags, seconds = packing.planned(cluster, gangs, choice, beside)
     given = sum(task.asked for task, is_given in zip(world.tasks, flags, strict=True) if is_given)
     return Outcome(given / (NODES * CARDS * COMPUTE), seconds, len(gangs), 0)
 
 
-def _demand(number: int, task: Task) -> PodDemand:
+def demand(number: int, task: Task) -> PodDemand:
     """Return the only pod of a task's gang."""
     request = shapes.request(task.partitions, shapes.profile_is(task.profile))
     return packing.one_pod(f"task-{number:05}", request, task.cpus)

@@ -30,8 +30,8 @@ def first_fit_rank(
     """
     if consumption is None:
         return (devices, devices, 0, 0, free, first)
-    begun = consumption.begun, consumption.begun_partitionable
-    return (*begun, stranded, consumption.rest, consumption.unused, first)
+    partitionable = consumption.begun_partitionable
+    return (consumption.begun, partitionable, stranded, consumption.rest, consumption.unused, first)
 
 
 def free_choice_rank(left: tuple[int, ...] | None, takeable: int, first: int) -> FreeChoiceRank:

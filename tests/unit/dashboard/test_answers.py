@@ -46,7 +46,7 @@ async def slow(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Slow]:
 
 async def begun(*asked: Awaitable[GangCapacity]) -> list["asyncio.Future[GangCapacity]"]:
     """Ask, and let each come as far as it comes without an answer."""
-    tasks = [asyncio.ensure_future(one) for one in asked]
+    tasks: list[asyncio.Future[GangCapacity]] = [asyncio.ensure_future(one) for one in asked]
     for _ in range(5):
         await asyncio.sleep(0)
     return tasks
