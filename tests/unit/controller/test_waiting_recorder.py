@@ -201,7 +201,9 @@ async def test_a_new_leader_overwrites_nothing_of_hours_and_days_that_have_ended
     """It begins half a minute before midnight, and the ledger may be away for more than a day then."""
     clock, log = Clock(), Hours()
     clock.now = DAY + timedelta(hours=23, minutes=59, seconds=30)
-    late, shape = DAY + timedelta(hours=23), gang_shapes.of_pods([PodShape(count=1)]).text
+    late, asked = DAY + timedelta(hours=23), gang_shapes.of_pods([PodShape(count=1)])
+    assert asked is not None
+    shape = asked.text
     log.shapes = {(DAY, "a", "team", shape): 80_000, (DAY, "b", "team", shape): 70_000}
     log.hours = {(late, "a"): 3_500, (DAY, "a"): 9}
     recorder = WaitingRecorder(log, clock)
