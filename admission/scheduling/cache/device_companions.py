@@ -168,7 +168,7 @@ def _devices(spec: ClaimSpec) -> Iterator[tuple[Kind, int]]:
 
 
 def _partitions(slices: Mapping[str, Slice], before: Mapping[str, _Partitions]) -> dict[str, _Partitions]:
-    """Return the first slices with partitions, by name; what was known where neither they nor their counters changed."""
+    """Return the first slices with partitions, by name; of those that are as before, what was known."""
     with_partitions = (key for key, one in sorted(slices.items()) if any(device.consumes for device in one.devices))
     keys = [*islice(with_partitions, MOST_SLICES)]
     pools = {(slices[key].driver, slices[key].pool) for key in keys}
