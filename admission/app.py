@@ -19,11 +19,12 @@ from typing import Protocol, TypeVar
 
 import msgspec
 import structlog
+import tenacity
 
 from admission import process_parts, resources, webhook_identity
 from admission.cel.syntax import parser
 from admission.cycle import profile
-from admission.errors import FixError, RetryError
+from admission.errors import FixError, ForbiddenError, RetryError
 from admission.kube import crd_installer, leader_election
 from admission.kube.cache import dashboard_store, reflector, watched_resources
 from admission.kube.cache.store import Store
@@ -51,6 +52,10 @@ Value = TypeVar("Value")
 log = structlog.get_logger()
 
 _now = partial(datetime.now, UTC)
+
+ROLES_PAUSE, ROLES_READ_WITHIN = 0.5, 10.0
+"""Seconds between two tries, and after which a right is believed to be missing: an API server that has just started
+refuses everything until it has read its roles."""
 
 RETRY = 2.0
 """Seconds before a role that lost a dependency is started again."""
@@ -153,6 +158,21 @@ async def serve(
             log.info("stopped")
 
 
+async def prepare(connection: Connection, settings: Settings) -> None:
+    """Install the CRDs, if that is set, and the namespace of the lease. Raises ForbiddenError for a missing right."""
+    attempts = tenacity.AsyncRetrying(
+        retry=tenacity.retry_if_exception_type(ForbiddenError),
+        wait=tenacity.wait_fixed(ROLES_PAUSE),
+        stop=tenacity.stop_after_delay(ROLES_READ_WITHIN),
+        reraise=True,
+    )
+    async for attempt in attempts:
+        with attempt:
+            if settings.install_crds:
+                await crd_installer.install(connection, sorted((resources.config() / "crds").glob("*.yaml")))
+            await leader_election.ensure(connection, settings.lease.namespace)
+
+
 async def _parts(
     live: LiveSettings, connection: Connection, link: WorkerChannel | None, traces: Traces | None
 ) -> Parts:
@@ -165,9 +185,7 @@ async def _parts(
     registrar = Registrar(settings, connection, store, user=user)
     if "controller" in settings.roles:
         registrar.check()
-        if settings.install_crds:
-            await crd_installer.install(connection, sorted((resources.config() / "crds").glob("*.yaml")))
-        await leader_election.ensure(connection, settings.lease.namespace)
+        await prepare(connection, settings)
     versions = Versions(profile.named(str(settings.controller.profile)))
     return Parts(
         live=live,

@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 import structlog.testing
 
-from admission.errors import ClusterUnavailableError, FixError
+from admission import app
+from admission.errors import ClusterUnavailableError, FixError, ForbiddenError
 from admission.kube import crd_installer
 from admission.kube.cache import watched_resources
 from admission.kube.cache.store import Store
 from admission.kube.client.connection import Connection
 from admission.kube.webhook_config import pod_policy, registration as webhook_config_registration
 from admission.kube.webhook_config.client_config import WebhookState
+from admission.settings import Settings
 from tests.integration.kube.fake_api import FakeApi
 from tests.unit.kube.test_registration import CLIENT, OWN, REQUIRED, VISION, a_registration
 
@@ -206,6 +208,33 @@ async def test_crds_are_applied_and_waited_for(
 
     assert api.count("PATCH", CRD_PATH) == 1
     assert api.count("GET", CRD_PATH) == 2
+
+
+@pytest.mark.parametrize("refusals", [0, 2])
+async def test_a_start_waits_for_an_api_server_that_has_yet_to_read_its_roles(
+    api: FakeApi, connection: Connection, refusals: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "ROLES_PAUSE", 0.01)
+    path = "/api/v1/namespaces/muster-system"
+    for _ in range(refusals):
+        api.answer("GET", path, 403, {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "no"})
+    api.answer("GET", path, 200, {"metadata": {"name": "muster-system"}})
+
+    await app.prepare(connection, Settings(install_crds=False))
+
+    assert api.count("GET", path) == refusals + 1
+
+
+async def test_a_right_that_stays_away_ends_the_start(
+    api: FakeApi, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "ROLES_READ_WITHIN", 0.0)
+    message = 'namespaces "muster-system" is forbidden: User "u" cannot get resource "namespaces" in API group ""'
+    refusal = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": message}
+    api.answer("GET", "/api/v1/namespaces/muster-system", 403, refusal)
+
+    with pytest.raises(ForbiddenError, match="grant verb get"):
+        await app.prepare(connection, Settings(install_crds=False))
 
 
 async def test_a_crd_that_is_never_served_is_named(api: FakeApi, connection: Connection, crd: Path) -> None:
