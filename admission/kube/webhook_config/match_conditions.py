@@ -18,12 +18,16 @@ FIXED = f"(k.startsWith('{names.GROUP}/') || k in {json.dumps(update.FOREIGN_KEY
 
 
 def _differs(field: str) -> str:
-    """Return CEL that is true when a label or annotation that defines gangs differs between old and new object."""
+    """Return CEL that is true when a label or annotation that defines gangs differs between old and new object.
+
+    Most writes are of the status and change none, so the pairs are compared as a whole before each of them.
+    """
     new, old = f"object.metadata.?{field}.orValue({{}})", f"oldObject.metadata.?{field}.orValue({{}})"
-    return " || ".join(
+    one_differs = " || ".join(
         f"{left}.exists(k, {FIXED} && !(k in {right} && {right}[k] == {left}[k]))"
         for left, right in ((new, old), (old, new))
     )
+    return f"{new} != {old} && ({one_differs})"
 
 
 def _has(field: str, key: str) -> str:
