@@ -55,7 +55,7 @@ def _pure(module: ModuleType, rounds: str = "rounds") -> Callable[[argparse.Name
 
 
 def _webhook(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
-    result = webhook.measure(clients=given.clients, rounds=given.rounds, seconds=given.seconds, loop=given.loop)
+    result = webhook.measure(clients=given.clients, rounds=given.passes, seconds=given.seconds, loop=given.loop)
     return result, webhook.table(result)
 
 
@@ -86,7 +86,7 @@ def _simulate(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
 
 def _cluster(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
     result = cluster_speed.measure(
-        gangs=given.fit, queued=given.queued, paced=given.paced, rows=given.rows, ways=given.ways
+        gangs=given.fit, queued=given.queued, paced=given.paced, rows=given.rows, ways=given.ways, rounds=given.passes
     )
     return result, Group(*cluster_speed.tables(result))
 
@@ -119,7 +119,7 @@ def _holding(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
 
 
 def _dashboard(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
-    result = dashboard.measure(queues=1_000, gangs=10_000, rounds=given.rounds)
+    result = dashboard.measure(queues=1_000, gangs=10_000, rounds=given.passes)
     return result, dashboard.table(result)
 
 
@@ -220,8 +220,8 @@ def _parser() -> argparse.ArgumentParser:
         "--passes",
         type=int,
         default=3,
-        help="admission, allocations, creating, cycle, ledger: rounds that count; packing*: draws; start: starts; "
-        "scale: failovers",
+        help="admission, allocations, cluster, creating, cycle, ledger: rounds that count; packing*: draws; start: "
+        "starts; scale: failovers",
     )
     parser.add_argument("--postings", type=int, default=5_000_000, help="ledger: in the books that are verified")
     parser.add_argument("--fit", type=int, default=200, help="cluster: Jobs of four one-GPU pods that fill the fleet")

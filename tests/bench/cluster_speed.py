@@ -2,8 +2,9 @@
 
 One control plane, whose clients may all ask as often as they like. In turn: without a queue, with Muster by `Pin` where
 Jobs enter the default queue, with Jobs that name it, with Jobs held as a whole, with those that would wait held so, by
-`Allocate` behind a fence, and with Kueue, which suspends every Job and resumes it. Of each way a small round goes first
-and does not count. Jobs run for a second. Four rows:
+`Allocate` behind a fence, and with Kueue, which suspends every Job and resumes it. All ways are gone through several
+times, since the speed of a machine drifts; each figure is the median of the rounds. In each a few Jobs go first and do
+not count. Jobs run for a second. Four rows:
 
 - fit: Jobs that fit at once, from the first one's creation until the last pod has ended.
 - queue: five times as many.
@@ -14,10 +15,12 @@ How long a Job waits is from when its creation was asked for until the last of i
 """
 
 import contextlib
+import itertools
 import math
 import os
+import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -46,6 +49,9 @@ _SPECS: Mapping[str, Mapping[str, str]] = {
     "Auto": {"holdAt": "Auto"},
     "Allocate": {"placement": "Allocate"},
 }
+HELD = ("Workload", "Auto")
+"""Ways in which Jobs that wait have no pods."""
+
 ROWS = ("fit", "queue", "paced", "burst")
 PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kwok")
 RUNTIME = {workloads.RUNTIME: "1s"}
@@ -78,13 +84,17 @@ class Size:
 
 @dataclass(kw_only=True)
 class Bench:
-    """One way on one control plane: where its Jobs go, and whose costs count. kueue: its pid. labels: of each Job."""
+    """One way on one control plane: where its Jobs go, and whose costs count.
+
+    kueue: its pid. labels: of each Job. held: whether Jobs that wait have no pods.
+    """
 
     control_plane: ControlPlane
     namespace: Namespace
     muster: Muster | None = None
     kueue: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    held: bool = False
     serial: int = 0
 
     def account(self) -> Account:
@@ -143,29 +153,50 @@ class Bench:
 
 
 def measure(
-    *, gangs: int, queued: int, paced: float, rows: tuple[str, ...] = ROWS, ways: tuple[str, ...] = WAYS
+    *,
+    gangs: int,
+    queued: int,
+    paced: float,
+    rows: tuple[str, ...] = ROWS,
+    ways: tuple[str, ...] = WAYS,
+    rounds: int = 1,
 ) -> dict[str, Any]:
-    """Run the rows in every way on a fleet that the gangs fill."""
+    """Run the rows in every way on a fleet that the gangs fill, and all of that so many rounds."""
     size = Size(gangs=gangs, queued=queued, paced=paced)
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {way: {} for way in ways}
     with ControlPlane(extra_users=USERS) as control_plane:
         fleet.install(control_plane.client(), fleet.demo_fleet([GPUS] * size.nodes))
-        for way in ways:
-            with bench_of(control_plane, way, quota=size.gangs * GANG) as bench:
+        for turn, way in itertools.product(range(rounds), ways):
+            with bench_of(control_plane, way, quota=size.gangs * GANG, turn=turn) as bench:
                 _timed(bench, WARM_UP)
-                found[way] = {}
                 for row in rows if bench.muster else (row for row in rows if row != "burst"):
-                    found[way][row] = _ROWS[row](bench, size)
+                    figures = _ROWS[row](bench, size)
+                    found[way].setdefault(row, []).append(figures)
                     # It takes long, and what is known shall not be lost when it is stopped.
-                    Console(stderr=True).print(f"{way} {row}: {found[way][row]}")
-    return {"gangs": gangs, "queued": queued, "nodes": size.nodes, "load": os.getloadavg()[0], "ways": found}
+                    Console(stderr=True).print(f"{way} {row}: {figures}")
+    medians = {way: {row: _medians(each) for row, each in found[way].items()} for way in ways}
+    sizes = {"gangs": gangs, "queued": queued, "nodes": size.nodes, "rounds": rounds}
+    return {**sizes, "load": os.getloadavg()[0], "ways": medians}
+
+
+def _medians(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the median of each figure by name, also within mappings; what a round lacks is 0 in it."""
+    found = dict[str, Any]()
+    for name in dict.fromkeys(itertools.chain.from_iterable(rounds)):
+        each = [one.get(name, 0) for one in rounds]
+        of_mappings = any(isinstance(one, Mapping) for one in each)
+        found[name] = _medians([one or {} for one in each]) if of_mappings else statistics.median(each)
+    return found
 
 
 @contextlib.contextmanager
-def bench_of(control_plane: ControlPlane, way: str, *, quota: int) -> Iterator[Bench]:
-    """Yield one way, with its namespace, and its Muster and queue if it has any. quota: of one-GPU pods."""
+def bench_of(control_plane: ControlPlane, way: str, *, quota: int, turn: int = 0) -> Iterator[Bench]:
+    """Yield one way, with its namespace, and its Muster and queue if it has any. quota: of one-GPU pods.
+
+    turn: how often the control plane had this way before.
+    """
     client = control_plane.client()
-    namespace = Namespace(name=f"bench-{way.lower()}", client=client)
+    namespace = Namespace(name=f"bench-{way.lower()}-{turn}", client=client)
     client.create("/api/v1/namespaces", {"metadata": {"name": namespace.name}})
     namespace.create(workloads.claim_template(TEMPLATE))
     if way == "plain":
@@ -183,7 +214,7 @@ def bench_of(control_plane: ControlPlane, way: str, *, quota: int) -> Iterator[B
         team = found_team(control_plane, namespace, gpus=quota, claims=quota, **_SPECS[way])
         time.sleep(STARTING)
         labels = {names.QUEUE: team.queue} if way == "Named" else {}
-        yield Bench(control_plane=control_plane, namespace=namespace, muster=muster, labels=labels)
+        yield Bench(control_plane=control_plane, namespace=namespace, muster=muster, labels=labels, held=way in HELD)
     finally:
         muster.clean()
 
@@ -219,7 +250,8 @@ def _burst(bench: Bench, size: Size) -> dict[str, Any]:
     bench.control_plane.stop_program("kube-scheduler")
     with ObservedObjects(bench.namespace) as sights:
         bench.submit(size.gangs)
-        sights.wait("created", pods, within=PATIENCE)
+        if not bench.held:
+            sights.wait("created", pods, within=PATIENCE)
         eventually(
             lambda: client.get(path).get("status", {}).get("gangs", {}).get("pending") == size.gangs - 1,
             what="all gangs but one wait for quota",
@@ -267,9 +299,9 @@ def _percentile(waits: list[float], share: float) -> float:
 def tables(result: Mapping[str, Any]) -> list[Table]:
     """Return the figures, the processor seconds of the Jobs that fit, and their requests."""
     ways = result["ways"]
-    rows = Table(
-        title=f"{result['gangs']} gangs of {GANG} on {result['nodes']} nodes of {GPUS} GPUs (load {result['load']:.1f})"
-    )
+    fleet_text = f"{result['nodes']} nodes of {GPUS} GPUs"
+    rounds = f"{result['rounds']} rounds (load {result['load']:.1f})"
+    rows = Table(title=f"{result['gangs']} gangs of {GANG} on {fleet_text}, {rounds}")
     rows.add_column("")
     for way in ways:
         rows.add_column(way, justify="right")
