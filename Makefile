@@ -36,6 +36,7 @@ soak: deps controlplane ## long random runs, hours: GANGS=200 gangs in each plac
 	FAULTS=all $(RUN) pytest -m e2e -q -s tests/e2e/test_reliability.py
 	GANGS=$(or $(GANGS),200) $(RUN) pytest -m e2e -q -s tests/e2e/test_muster_under_fire.py
 	CHURN=$(or $(CHURN),3600) $(RUN) pytest -m e2e -q -s tests/e2e/test_muster_churn.py
+	HYPOTHESIS_PROFILE=soak $(RUN) pytest -m e2e -q --timeout 3600 tests/e2e/test_filters_oracle.py
 	HYPOTHESIS_PROFILE=soak $(RUN) pytest -q -n auto --maxprocesses 4 --timeout 7200 $(SOAKED)
 	$(RUN) pytest -q tests/image
 

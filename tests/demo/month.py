@@ -42,6 +42,7 @@ class Month:
 
     leader: Leader
     cluster: "Lab"
+    end: datetime = END
     chance: random.Random = field(default_factory=lambda: random.Random(31))  # noqa: S311 - a history, not a secret
     events: list[Event] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -51,7 +52,7 @@ class Month:
     async def pass_by(self) -> None:
         """Let everything happen that happens until the month ends."""
         self._arrive_later(START)
-        while self.events and self.events[0][0] < END:
+        while self.events and self.events[0][0] < self.end:
             at, _, kind, what = heapq.heappop(self.events)
             if kind == "arrival":
                 self._arrive(at)
@@ -125,15 +126,16 @@ def _made(meta: Meta, at: datetime) -> Meta:
     return replace(meta, created=at)
 
 
-async def write(file: Path) -> int:
-    """Write the month's books into a file; return how many Jobs were submitted."""
+async def write(file: Path, days: int) -> int:
+    """Write the books of the month's first days into a file; return how many Jobs were submitted."""
     url = f"sqlite:///{file}"
     await migrations.migrate(url)
     async with SqlLedger.open(url, "demo") as ledger:
         await ledger.fence(1)
         lab = Lab()
         ports = Ports(view=lab, pods=lab, claims=lab, workloads=lab, reports=lab, ledger=ledger)
-        month = Month(leader=Leader.build(ports=ports, actor="muster", epoch=1), cluster=lab)
+        leader = Leader.build(ports=ports, actor="muster", epoch=1)
+        month = Month(leader=leader, cluster=lab, end=START + timedelta(days=days))
         await month.pass_by()
         return month.jobs
 
@@ -152,11 +154,10 @@ def tamper(file: Path) -> int:
 
 
 @asynccontextmanager
-async def written(folder: Path) -> AsyncIterator[Awaitable[int]]:
-    """Write the month's books in a process of its own while something else is told; yield the number of Jobs to be."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.demo.month", str(folder / FILE), stdout=asyncio.subprocess.PIPE
-    )
+async def written(folder: Path, days: int = (END - START).days) -> AsyncIterator[Awaitable[int]]:
+    """Write the books of the month's first days in a process of its own; yield the number of Jobs to be."""
+    words = (sys.executable, "-m", "tests.demo.month", str(folder / FILE), str(days))
+    process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
     try:
         yield _jobs(process)
     finally:
@@ -192,4 +193,4 @@ async def tell(teller: Teller, folder: Path, jobs: Awaitable[int]) -> None:
 
 
 if __name__ == "__main__":
-    print(asyncio.run(write(Path(sys.argv[1]))))
+    print(asyncio.run(write(Path(sys.argv[1]), int(sys.argv[2]))))

@@ -3,6 +3,7 @@
 from typing import Any
 
 from admission.dra.requests.gang_request import Plan
+from tests import soaking
 from tests.conformance import corpus
 from tests.conformance.filters import comparison, plans, workloads, worlds
 from tests.conformance.filters.draws import Draw
@@ -11,10 +12,10 @@ from tests.e2e import fixtures
 
 Json = dict[str, Any]
 
-SEEDS = range(1_000_000, 1_000_300)
+SEEDS = range(1_000_000, 1_000_300 if soaking.is_on() else 1_000_120)
 """Worlds that are in no record."""
 
-WORKLOADS = range(80)
+WORKLOADS = range(80 if soaking.is_on() else 40)
 
 
 oracle = fixtures.oracle(Oracle)
@@ -44,7 +45,7 @@ def test_what_is_planned_starts_and_what_could_start_is_planned(oracle: Oracle, 
     flaws = {seed: plans.flaw(asked[seed], answer, oracle, Draw(seed)) for seed, answer in answers.items()}
 
     assert {seed: flaw for seed, flaw in flaws.items() if flaw is not None} == {}
-    assert 50 < sum(isinstance(answer, Plan) for answer in answers.values()) < len(SEEDS) - 50
+    assert 0.17 < sum(isinstance(answer, Plan) for answer in answers.values()) / len(SEEDS) < 0.83
 
 
 def test_gangs_planned_one_after_the_other_start_where_both_wait_for_volumes(oracle: Oracle, version: str) -> None:
@@ -53,7 +54,7 @@ def test_gangs_planned_one_after_the_other_start_where_both_wait_for_volumes(ora
     found = {seed: plans.flaw_in_turn(world, oracle, Draw(seed)) for seed, world in asked.items()}
 
     assert {seed: flaw for seed, (_, flaw) in found.items() if flaw is not None} == {}
-    assert 50 < sum(isinstance(one, Plan) for answers, _ in found.values() for one in answers) < len(SEEDS)
+    assert 0.17 < sum(isinstance(one, Plan) for answers, _ in found.values() for one in answers) / len(SEEDS) < 1
 
 
 def test_a_workload_that_is_let_in_starts_with_the_pods_that_follow_and_none_waits_in_vain(

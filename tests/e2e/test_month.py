@@ -10,9 +10,12 @@ from tests.demo.telling import Teller, muster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300, func_only=True)]
 
+DAYS = 10
+"""Of the month, that are simulated here; `make demo` has all of them."""
+
 
 async def test_a_month_is_reported_by_queue_and_user_and_a_changed_row_is_found(tmp_path: Path) -> None:
-    async with month.written(tmp_path) as jobs:
+    async with month.written(tmp_path, DAYS) as jobs:
         await month.tell(Teller(quiet=True), tmp_path, jobs)
 
     file = tmp_path / month.FILE
@@ -22,5 +25,5 @@ async def test_a_month_is_reported_by_queue_and_user_and_a_changed_row_is_found(
     assert {(row["queue"], row["user"]) for row in rows} == {
         (team, person) for team, people in month.PEOPLE.items() for person in people
     }
-    capacity = 16 * 31 * 24 * 3600
+    capacity = 16 * DAYS * 24 * 3600
     assert capacity / 4 < sum(int(row["deviceSeconds"]) for row in rows) < capacity

@@ -54,13 +54,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
 of claims one is borrowed with almost any gang. is_open, late: as of `Mortal`. By default queues keep quota that they
 cannot take back (`lending`)."""
 GPUS, CREDITS = 6, 34
-STEPS = 1_000 if soaking.is_on() else 120
-MORE_STEPS = {"what is kept, and all else": 250}
-"""Of those whose rules let few be evicted."""
+STEPS = 1_000 if soaking.is_on() else 90
 FEW = {"by plan, what is kept", "by plan, priced, what is kept"}
 """Those of queues that take nothing back."""
-MIXED_STEPS = 1_000 if soaking.is_on() else 60
-MIXED_WALKS = 40 if soaking.is_on() else 8
+MORE_STEPS = {"what is kept, and all else": 250, **dict.fromkeys(FEW, 120)}
+"""Of those whose rules let few be evicted."""
+MIXED_STEPS = 1_000 if soaking.is_on() else 40
+MIXED_WALKS = 40 if soaking.is_on() else 6
 
 
 @pytest.mark.timeout(300)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from admission.api.values.names import MeterName, QueueName
 from admission.quota.headroom import QueueUsage
@@ -51,7 +51,6 @@ def numbers(queue_usage: QueueUsage) -> list[tuple[int, ...]]:
 
 
 @given(histories())
-@settings(max_examples=100, deadline=None)
 def test_queue_usage_gives_the_available_quota_of_the_rules(history: tuple[Tree, Usage, list[Move]]) -> None:
     tree, usage, moves = history
     queue_usage = QueueUsage(tree, usage)
@@ -71,7 +70,6 @@ def test_queue_usage_gives_the_available_quota_of_the_rules(history: tuple[Tree,
 
 
 @given(histories())
-@settings(max_examples=100, deadline=None)
 def test_queue_usage_updated_by_charges_equals_queue_usage_from_scratch(
     history: tuple[Tree, Usage, list[Move]],
 ) -> None:
@@ -85,7 +83,6 @@ def test_queue_usage_updated_by_charges_equals_queue_usage_from_scratch(
 
 
 @given(histories(), st.randoms(use_true_random=False))
-@settings(max_examples=100, deadline=None)
 def test_charges_released_in_any_order_leave_no_trace_in_queue_usage(
     history: tuple[Tree, Usage, list[Move]], chance: Random
 ) -> None:
@@ -102,7 +99,6 @@ def test_charges_released_in_any_order_leave_no_trace_in_queue_usage(
 
 
 @given(histories())
-@settings(max_examples=100, deadline=None)
 def test_a_copy_of_queue_usage_is_independent_of_its_origin(history: tuple[Tree, Usage, list[Move]]) -> None:
     tree, usage, moves = history
     queue_usage = QueueUsage(tree, usage)
@@ -116,7 +112,6 @@ def test_a_copy_of_queue_usage_is_independent_of_its_origin(history: tuple[Tree,
 
 
 @given(stands())
-@settings(max_examples=100, deadline=None)
 def test_no_more_is_available_than_there_could_ever_be(stand: tuple[Tree, Usage]) -> None:
     queue_usage = QueueUsage(*stand)
 
@@ -126,7 +121,6 @@ def test_no_more_is_available_than_there_could_ever_be(stand: tuple[Tree, Usage]
 
 
 @given(stands())
-@settings(max_examples=100, deadline=None)
 def test_usage_counts_at_the_root_or_against_the_quota_that_a_queue_does_not_lend(stand: tuple[Tree, Usage]) -> None:
     tree, usage = stand
     queue_usage = QueueUsage(tree, usage)
@@ -140,7 +134,6 @@ def test_usage_counts_at_the_root_or_against_the_quota_that_a_queue_does_not_len
 
 
 @given(stands(), st.data())
-@settings(max_examples=100, deadline=None)
 def test_a_charge_fits_if_every_meter_of_it_is_available(stand: tuple[Tree, Usage], data: st.DataObject) -> None:
     queue_usage = QueueUsage(*stand)
     queue, charge = data.draw(st.sampled_from(queue_usage.tree.order)), data.draw(charges())
@@ -157,7 +150,6 @@ def test_a_charge_fits_if_every_meter_of_it_is_available(stand: tuple[Tree, Usag
 
 
 @given(stands(), st.data())
-@settings(max_examples=100, deadline=None)
 def test_the_loan_named_in_a_shortage_is_a_real_loan(stand: tuple[Tree, Usage], data: st.DataObject) -> None:
     queue_usage = QueueUsage(*stand)
     queue = data.draw(st.sampled_from(queue_usage.tree.order))
@@ -174,7 +166,6 @@ def test_the_loan_named_in_a_shortage_is_a_real_loan(stand: tuple[Tree, Usage], 
 
 
 @given(trees(), st.data())
-@settings(max_examples=100, deadline=None)
 def test_charges_that_fit_break_no_limit(tree: Tree, data: st.DataObject) -> None:
     queue_usage, admitted = QueueUsage(tree, {}), []
     for move in data.draw(st.lists(st.tuples(st.sampled_from(tree.order), charges()), max_size=12)):
@@ -202,7 +193,6 @@ def test_charges_that_fit_break_no_limit(tree: Tree, data: st.DataObject) -> Non
 
 
 @given(stands(), st.data())
-@settings(max_examples=100, deadline=None)
 def test_no_charge_is_accepted_where_more_is_used_than_the_quota(
     stand: tuple[Tree, Usage], data: st.DataObject
 ) -> None:
@@ -223,7 +213,6 @@ def test_no_charge_is_accepted_where_more_is_used_than_the_quota(
 
 
 @given(stands())
-@settings(max_examples=100, deadline=None)
 def test_a_single_question_is_answered_as_by_a_standing(stand: tuple[Tree, Usage]) -> None:
     tree, usage = stand
     queue_usage = QueueUsage(tree, usage)
@@ -243,7 +232,6 @@ def test_a_single_question_is_answered_as_by_a_standing(stand: tuple[Tree, Usage
 
 
 @given(stands(), st.data())
-@settings(max_examples=100, deadline=None)
 def test_what_is_kept_binds_those_alone_that_would_borrow_where_they_meet_the_queue_that_keeps(
     stand: tuple[Tree, Usage], data: st.DataObject
 ) -> None:
@@ -291,7 +279,6 @@ def is_felt(beside: Model, binding: Sequence[Move], keeper: QueueName, queue: Qu
 
 
 @given(stands(), st.data())
-@settings(max_examples=100, deadline=None)
 def test_who_borrows_leaves_room_for_what_each_queue_keeps_if_there_was_any(
     stand: tuple[Tree, Usage], data: st.DataObject
 ) -> None:
@@ -330,7 +317,6 @@ def operations(draw: st.DrawFn) -> tuple[Tree, Usage, Usage, list[tuple[str, Que
 
 
 @given(operations(), st.data())
-@settings(max_examples=200, deadline=None)
 def test_a_question_of_what_is_used_now_and_in_the_end_is_answered_as_by_two(
     case: tuple[Tree, Usage, Usage, list[tuple[str, QueueName, Mapping[MeterName, int]]]], data: st.DataObject
 ) -> None:

@@ -42,7 +42,7 @@ IS_SOAKING = soaking.is_on()
 SNAPSHOT = hostile_reviews.a_snapshot()
 SIZES = st.sampled_from([2_000, 10_000, 60_000, 300_000, 1_000_000, 3_000_000])
 law = settings(
-    max_examples=2_000 if IS_SOAKING else 60,
+    max_examples=2_000 if IS_SOAKING else 30,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
