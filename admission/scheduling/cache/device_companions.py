@@ -1,7 +1,8 @@
 """What pods request of nodes beside each device that they ask for, in the mean over those that wait and run.
 
 The planner strands fewer devices by it (`dra.allocator.stranded_devices`). It follows the snapshot: only pods and
-claims that changed are read again; a replay, which knows every change, adds the pods of jobs. Amounts are rounded to
+claims that changed are read again; a replay, which knows every change, adds the pods of jobs. A claim counts once, as
+long as a pod uses it that has not ended, since the requests of that pod count as long. Amounts are rounded to
 three significant bits, so that the mean is mostly what it was.
 
 A share counts as its part of the largest device that is shared. A request for partitions counts each as a part of its
@@ -58,6 +59,10 @@ class DeviceCompanions:
     def __init__(self) -> None:
         self._pods: Mapping[Uid, Pod] = {}
         self._claims: Mapping[str, Claim] = {}
+        self._users: Counter[str] = Counter()
+        """By claim, how many pods that have not ended use it."""
+        self._counted: dict[str, ClaimSpec] = {}
+        """By claim, what is counted of it."""
         self._slices: Mapping[str, Slice] = {}
         self._read_slices: Mapping[str, Slice] = {}
         """Those of which `_largest` is."""
@@ -75,15 +80,21 @@ class DeviceCompanions:
 
     def update(self, snapshot: Snapshot, selectors: Selectors) -> Resources:
         """Return the means, of the resources of which something is requested; empty where no device is asked for."""
+        touched = {*changed(self._claims, snapshot.claims)}
         for uid in changed(self._pods, snapshot.pods):
             for pods, sign in ((self._pods, -1), (snapshot.pods, 1)):
                 pod = pods.get(uid)
                 if pod is not None and pod.claims and not pod.finished:
                     self._count_requests(pod.requests, sign)
-        for key in changed(self._claims, snapshot.claims):
-            for claims, sign in ((self._claims, -1), (snapshot.claims, 1)):
-                if key in claims:
-                    self._count_devices(claims[key].spec, sign)
+                    touched |= self._count_users(pod, sign)
+        for key in touched:
+            claim = snapshot.claims.get(key) if key in self._users else None
+            before, after = self._counted.pop(key, None), None if claim is None else claim.spec
+            for spec, sign in ((before, -1), (after, 1)):
+                if spec is not None:
+                    self._count_devices(spec, sign)
+            if after is not None:
+                self._counted[key] = after
         self._pods, self._claims, self._slices = snapshot.pods, snapshot.claims, snapshot.slices
         if self._classes is not snapshot.classes:
             self._classes, self._parts = snapshot.classes, {}
@@ -132,6 +143,16 @@ class DeviceCompanions:
         for name in RESOURCES:
             if amount := requests.get(name, 0):
                 self._requested[name] += pods * amount
+
+    def _count_users(self, pod: Pod, pods: int) -> set[str]:
+        """Count the users of the claims of a pod, and return these claims."""
+        names = (pod.claim_name(claim) for claim in pod.claims)
+        keys = {f"{pod.meta.namespace}/{name}" for name in names if name}
+        for key in keys:
+            self._users[key] += pods
+            if not self._users[key]:
+                del self._users[key]
+        return keys
 
     def _count_devices(self, spec: ClaimSpec, claims: int) -> None:
         for kind, count in _devices(spec):

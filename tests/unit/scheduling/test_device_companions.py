@@ -73,6 +73,25 @@ def test_pods_without_devices_and_those_that_have_ended_count_for_nothing() -> N
     assert means(a_snapshot(a_pod("p", claim="one", cpu="4"), claim, *others)) == {"cpu": 4096}
 
 
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed", None])
+def test_claims_of_pods_that_have_ended_and_claims_without_a_pod_count_for_nothing(phase: str | None) -> None:
+    """They are there for long, with no pod whose requests count: the mean would fall as such claims stay."""
+    kept = DeviceCompanions()
+    running = a_pod("p", claim="one", cpu="4"), a_claim("one", {}), a_claim("other", {"count": 7})
+    other = a_pod("other", claim="other", cpu="4")
+
+    assert kept.update(a_snapshot(*running, other), Selectors()) == {"cpu": 1024}
+
+    ended = a_snapshot(*running, *([a_pod("other", claim="other", cpu="4", phase=phase)] if phase else []))
+    assert kept.update(ended, Selectors()) == means(ended) == {"cpu": 4096}
+
+
+def test_a_claim_that_pods_share_counts_once() -> None:
+    snapshot = a_snapshot(a_pod("a", claim="one", cpu="4"), a_pod("b", claim="one", cpu="4"), a_claim("one", {}))
+
+    assert means(snapshot) == {"cpu": 8192}
+
+
 def test_nothing_is_known_without_devices() -> None:
     assert means(a_snapshot(a_pod("p", claim="gone", cpu="4"))) == {}
     assert means(Snapshot()) == {}
@@ -132,7 +151,8 @@ def test_which_kinds_are_looked_up_follows_from_what_there_is_and_not_from_what_
         expression = f"device.attributes['gpu'].profile == '{profile}' && {number} > -1"
         return a_claim(f"c{number}", {"selectors": [{"cel": {"expression": expression}}]})
 
-    gone = replace(a_snapshot(*(asking("3g", number) for number in range(300))), slices=a_card())
+    users = (a_pod(f"p{number}", claim=f"c{number}", cpu="1") for number in range(300))
+    gone = replace(a_snapshot(*users, *(asking("3g", number) for number in range(300))), slices=a_card())
     snapshot = replace(a_snapshot(a_pod("p", claim="c900", cpu="1"), asking("1g", 900)), slices=a_card())
     kept = DeviceCompanions()
     kept.update(gone, Selectors())
@@ -156,20 +176,30 @@ def test_slices_that_change_are_read_again_and_no_others_have_to(worlds: list[di
         assert kept.update(replace(snapshot, slices=slices), selectors) == means(replace(snapshot, slices=slices))
 
 
+Job = tuple[int, int, str | None, str]
+"""CPUs, devices, memory of shared ones, and the phase of the pod, or what there is in place of one."""
+
 WORLD = st.dictionaries(
     st.sampled_from("abcd"),
-    st.tuples(st.integers(1, 64), st.integers(1, 8), st.sampled_from([None, "20", "40"])),
+    st.tuples(
+        st.integers(1, 64),
+        st.integers(1, 8),
+        st.sampled_from([None, "20", "40"]),
+        st.sampled_from(["Pending", "Running", "Succeeded", "claim only", "pod only"]),
+    ),
 )
 
 
 @given(st.lists(WORLD, max_size=4))
-def test_what_is_kept_equals_what_is_found_from_scratch(worlds: list[dict[str, tuple[int, int, str | None]]]) -> None:
+def test_what_is_kept_equals_what_is_found_from_scratch(worlds: list[dict[str, Job]]) -> None:
     kept = DeviceCompanions()
     for world in worlds:
         objects: list[Pod | Claim] = []
-        for name, (cpu, count, memory) in world.items():
+        for name, (cpu, count, memory, phase) in world.items():
             shared = {"capacity": {"requests": {"memory": memory}}} if memory else {}
-            objects += [a_pod(name, claim=name, cpu=str(cpu)), a_claim(name, {"count": count, **shared})]
+            pod = a_pod(name, claim=name, cpu=str(cpu), phase="Pending" if phase == "pod only" else phase)
+            objects += [pod] if phase != "claim only" else []
+            objects += [a_claim(name, {"count": count, **shared})] if phase != "pod only" else []
         snapshot = a_snapshot(*objects)
 
         assert kept.update(snapshot, Selectors()) == means(snapshot)
