@@ -19,7 +19,7 @@ class FirstFits(Fits):
     ranks_by_free: ClassVar[bool] = True
 
     def __init__(self, units: Units, profile: SchedulerProfile) -> None:
-        super().__init__()
+        super().__init__(units.results.setdefault((FirstFits, profile), {}))
         self._units = units
         self._profile = profile
         self._known: dict[Claims, dict[NodeSignature, tuple[Fit, int]]] = units.results.setdefault(profile, {})

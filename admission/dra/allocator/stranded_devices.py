@@ -38,11 +38,11 @@ _NOTHING: Mapping[str, int] = MappingProxyType({})
 WHOLE = 1000
 """A device, in the unit of this module."""
 
-RANK_STEPS = 10_000
-"""The bound of all searches for one pod on a node that put nodes in order once, beside the steps that each may take."""
+RANK_STEPS = 100
+"""The bound of a search for one pod on one node that puts nodes in order, beside a step for each of its devices.
 
-EASY_STEPS = 100
-"""What each of them may take: no number of nodes is too large whose devices are found at once."""
+Each sort of nodes has its own: with one for all, which of them have a rank would depend on which were searched before.
+"""
 
 SERVED_STEP = 250
 """Searches take nodes for equal whose resources suffice for as many devices, but for less than that."""
@@ -76,32 +76,30 @@ class Unranked(Enum):
 
 
 class Fits(ABC):
-    """What pods get on nodes of some units. One object puts nodes in order once: its searches have one bound.
+    """What pods get on nodes, which follows from their claims and the nodes' signatures alone.
 
-    ranks_by_free: whether nodes go by their free devices where it is not known what pods consume.
+    ranks_by_free: whether nodes go by their free devices where it is not known what pods consume. uses: what is known;
+    the answers are added.
     """
 
     ranks_by_free: ClassVar[bool]
 
-    def __init__(self) -> None:
-        self._left = RANK_STEPS
-        self._uses: dict[tuple[Claims, NodeSignature], Consumption | Unranked] = {}
+    def __init__(self, uses: dict[tuple[Claims, NodeSignature], Consumption | Unranked]) -> None:
+        self._uses = uses
 
     def use(self, claims: Claims, node_sig: NodeSignature) -> Consumption | Unranked:
         """Return what a pod with these claims consumes on such a node."""
         key = claims, node_sig
         if key not in self._uses:
-            budget = Budget(EASY_STEPS + self._left)
             try:
-                self._uses[key] = self._searched(claims, node_sig, budget)
-                self._left -= max(0, budget.spent - EASY_STEPS)
+                self._uses[key] = self._searched(claims, node_sig, Budget(RANK_STEPS + node_sig.free))
             except StepsEndedError:
-                self._uses[key], self._left = Unranked.UNKNOWN, 0
+                self._uses[key] = Unranked.UNKNOWN
         return self._uses[key]
 
     @abstractmethod
     def _searched(self, claims: Claims, node_sig: NodeSignature, budget: Budget) -> Consumption | Unranked:
-        """Search for it. Raises StepsEndedError. Steps are spent again if the answer is known."""
+        """Search for it. Raises StepsEndedError."""
 
 
 _Whole = tuple[int, str]

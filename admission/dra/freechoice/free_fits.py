@@ -21,25 +21,11 @@ class FreeFits(Fits):
     ranks_by_free: ClassVar[bool] = False
 
     def __init__(self, units: Units, profile: SchedulerProfile) -> None:
-        super().__init__()
+        super().__init__(units.results.setdefault((FreeFits, profile), {}))
         self._units = units
         self._profile = profile
-        self._known: dict[Claims, dict[NodeSignature, tuple[Consumption | Unranked, int]]] = units.results.setdefault(
-            (FreeFits, profile), {}
-        )
-        """With how many steps finding the answer took."""
 
     def _searched(self, claims: Claims, node_sig: NodeSignature, budget: Budget) -> Consumption | Unranked:
-        known = self._known.setdefault(claims, {})
-        if node_sig in known:
-            found, steps = known[node_sig]
-            budget.spend(steps)
-            return found
-        found = self._found(claims, node_sig, budget)
-        known[node_sig] = found, budget.spent
-        return found
-
-    def _found(self, claims: Claims, node_sig: NodeSignature, budget: Budget) -> Consumption | Unranked:
         order = DeviceOrders(self._units).of_contents(node_sig.contents)
         found = JointAllocation(claims, order, self._units, self._profile, budget).first()
         if found is None:

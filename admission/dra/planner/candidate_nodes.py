@@ -17,6 +17,7 @@ left is among them. So that finds the plan that a search over all nodes finds, a
 """
 
 import bisect
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
@@ -53,6 +54,8 @@ MOST_CANDIDATES = 50_000
 """The most nodes in all `CandidateNodes` kept for one need; the least recently used are dropped."""
 
 _NO_POD = (Unranked.UNFIT, Unranked.UNFIT_NOW, Unranked.REFUSED)
+_UNPLACED = (Unranked.UNKNOWN,)
+_UNPLACED_BY_USE = (Unranked.UNKNOWN, Unranked.PARTITIONS)
 
 _Equivalence = tuple[NodeSignature, int | None, int | None]
 """What is equal for equal nodes: their devices, the pods for which they have resources left, and for how many devices
@@ -98,14 +101,13 @@ class CandidateNodes:
         self._claims = kind.parsed_requests
         self._fits = fits
         self._ranked = RankedGroups()
-        self._use = fits(self._units).use
-        """What pods use on nodes, with one bound on the searches for each update."""
-        self._by_free = fits(self._units).ranks_by_free
-        self._is_ranked = self._by_free or bool(beside)
-        self._refuses = False
-        """Whether a device stopped a search for a single pod."""
-        self._may_fit_later = False
-        """Whether some node that takes no pod may take one once others have taken devices there."""
+        self._known = fits(self._units)
+        self._by_free = self._known.ranks_by_free
+        self._has_order = self._by_free or bool(beside)
+        self._answers: dict[_Equivalence, Unranked] = {}
+        """The groups for which it is not known what a pod consumes there."""
+        self._unranked: Counter[Unranked] = Counter()
+        """How many groups have each of these answers."""
 
     def some(self, cluster: ClusterState, most: int) -> frozenset[NodeName] | None:
         """Return up to `most` nodes of every group of equal nodes; None if no node may be left out."""
@@ -113,6 +115,13 @@ class CandidateNodes:
         if self._odd or self._takes:
             return None
         return frozenset(name for names in self._equal.values() for name in names[:most])
+
+    @property
+    def _is_ranked(self) -> bool:
+        """Return whether all groups have their place in the order."""
+        # Only what is now counts, so that whoever comes to know the same nodes in another order puts them in this one.
+        unplaced = _UNPLACED if self._by_free else _UNPLACED_BY_USE
+        return self._has_order and not any(self._unranked[answer] for answer in unplaced)
 
     def best(self, cluster: ClusterState, pods: int) -> tuple[frozenset[NodeName], bool] | None:
         """Return the nodes on which the first plan for so many pods is; None if that is not known.
@@ -123,7 +132,9 @@ class CandidateNodes:
         if self._odd or self._takes or not self._is_ranked:
             return None
         found = frozenset(name for group in self._ranked.first(pods) for name in self._equal[group][:pods])
-        return found, len(self._ranked) <= pods and not self._refuses and not self._may_fit_later
+        # A node that takes no pod may take one once others have taken devices there.
+        may_fit = self._unranked[Unranked.REFUSED] or self._unranked[Unranked.UNFIT_NOW]
+        return found, len(self._ranked) <= pods and not may_fit
 
     def is_short(self, cluster: ClusterState, pods: int) -> bool:
         """Return whether there is no room for so many pods, by counting, or since no node takes a single one.
@@ -133,8 +144,8 @@ class CandidateNodes:
         self._update(cluster)
         if self._odd or self._stops:
             return False
-        is_full = self._is_ranked and not self._takes and not self._refuses and not self._ranked
-        return self._bounds < pods or is_full
+        is_full = self._is_ranked and not self._takes and not self._ranked
+        return self._bounds < pods or (is_full and not self._unranked[Unranked.REFUSED])
 
     def _update(self, cluster: ClusterState) -> None:
         before = self._cluster
@@ -148,7 +159,8 @@ class CandidateNodes:
             self._units = self._signatures_by_node.units
             self._bounds, changed = 0, None
             self._equivalences, self._equal, self._ranked = {}, {}, RankedGroups()
-        self._use = self._fits(self._units).use
+            self._answers, self._unranked = {}, Counter()
+            self._known = self._fits(self._units)
         for name in self.nodes if changed is None else changed & self.nodes:
             self._put(name, cluster)
 
@@ -182,19 +194,23 @@ class CandidateNodes:
 
     def _rank(self, group: _Equivalence, cluster: ClusterState) -> None:
         """Bring the place of a group in the order up to date."""
-        if self._is_ranked:
+        if self._has_order:
             self._ranked.put(group, self._rank_of(group, cluster))
 
     def _rank_of(self, group: _Equivalence, cluster: ClusterState) -> FirstFitRank[NodeName] | None:
         """Return the rank of a group; None if it takes no pod, or is empty."""
         names = self._equal.get(group)
-        use = self._use(self._claims, group[0]) if names else Unranked.UNFIT
-        if not names or use in _NO_POD:
-            self._refuses |= use is Unranked.REFUSED
-            self._may_fit_later |= use is Unranked.UNFIT_NOW
+        if group in self._answers:
+            self._unranked[self._answers.pop(group)] -= 1
+        if not names:
             return None
+        use = self._known.use(self._claims, group[0])
+        if isinstance(use, Unranked):
+            self._answers[group] = use
+            self._unranked[use] += 1
+            if use in _NO_POD:
+                return None
         if isinstance(use, Unranked) or not self._beside:
-            self._is_ranked = self._by_free and use is not Unranked.UNKNOWN
             return node_order.first_fit_rank(group[0].free, names[0], None, 0, self._devices)
         left = cluster.left.get(names[0])
         before = stranded_devices.served(left, self._beside)

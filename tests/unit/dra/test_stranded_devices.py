@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from admission.api.kubernetes.devices import DeviceId
 from admission.dra import gang_planner
 from admission.dra.allocator import stranded_devices
 from admission.dra.allocator.results import Budget
@@ -15,6 +16,7 @@ from admission.dra.equivalence.node_contents import NodeContents
 from admission.dra.equivalence.node_signature import NodeSignature
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import Kind, NoPlan
+from admission.dra.requests.device_use import DeviceUse, Holder
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand
 from admission.dra.state import cluster_state
 from tests.unit.dra.clusters import DRIVER, STEPS, ClusterBuilder, a_claim, a_cluster, a_pod, a_request
@@ -261,31 +263,63 @@ def test_that_a_gang_does_not_fit_takes_no_more_steps_in_this_order(
 
 
 class Slow(Fits):
-    """Takes 40 steps for each node."""
+    """Takes 40 steps for each free device of a node."""
 
     ranks_by_free = True
 
-    def _searched(self, claims: object, node_sig: object, budget: Budget) -> Unranked:  # noqa: ARG002 - of the base
-        budget.spend(40)
+    def _searched(self, claims: object, node_sig: NodeSignature, budget: Budget) -> Unranked:  # noqa: ARG002 - of the base
+        budget.spend(40 * node_sig.free)
         return Unranked.PARTITIONS
 
 
-def test_all_searches_that_only_put_nodes_in_order_have_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_only_puts_nodes_in_order_has_a_bound_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stranded_devices, "RANK_STEPS", 90)
-    monkeypatch.setattr(stranded_devices, "EASY_STEPS", 0)
-    fits, nodes = Slow(), [NodeSignature((), NodeContents(), at) for at in range(4)]
+    nodes = [NodeSignature((), NodeContents(), free) for free in (2, 1, 3, 2)]
 
-    found = [fits.use((), node) for node in (nodes[0], *nodes)]
+    found = [Slow({}).use((), node) for node in nodes]
 
-    assert found == [Unranked.PARTITIONS] * 3 + [Unranked.UNKNOWN] * 2
+    assert found == [Unranked.PARTITIONS, Unranked.PARTITIONS, Unranked.UNKNOWN, Unranked.PARTITIONS]
+
+
+@pytest.mark.parametrize("choice", Choice)
+@pytest.mark.parametrize("bound", [-10, 8, 25, 40, 60])
+def test_the_order_does_not_depend_on_which_nodes_were_seen_before(
+    bound: int, choice: Choice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pair is found at once on every node, and no longer once its first device is taken, node after node.
+
+    Whoever saw that searched the nodes one by one, and a new leader all at once.
+    """
+    monkeypatch.setattr(stranded_devices, "RANK_STEPS", bound)
+    cluster = a_cluster()
+    for at in range(4):
+        numas = (0, 0, *range(1, 6 - at), 9, 9)
+        gpus = [{"attributes": {"numa": {"int": numa}}} for numa in numas]
+        cluster.node(f"n-{at}", gpus=gpus, allocatable={"cpu": "96", "pods": "100"})
+    state, kept, differ = cluster.cluster(), Selectors(), list[str]()
+
+    for at in range(5):
+        for pod in pairs(1, 2):
+            plans = [
+                gang_planner.plan(
+                    [pod], state, selectors=selectors, steps=STEPS, choice=choice, mute=True, beside=BESIDE
+                )
+                for selectors in (kept, Selectors())
+            ]
+            nodes = [plan.pods[0].node for plan in plans if isinstance(plan, Plan)]
+            assert len(nodes) == 2
+            differ += [f"{at}: {nodes}"] if len({*nodes}) > 1 else []
+        taken = DeviceUse(device=DeviceId(DRIVER, f"n-{at}", "gpu-0"))
+        state = cluster_state.with_devices(state, [taken], Holder(claim="others/claim", gang="")) if at < 4 else state
+
+    assert not differ
 
 
 @pytest.mark.parametrize("choice", Choice)
 def test_a_gang_has_its_plan_where_no_steps_are_left_to_put_nodes_in_order(
     choice: Choice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stranded_devices, "RANK_STEPS", 0)
-    monkeypatch.setattr(stranded_devices, "EASY_STEPS", 0)
+    monkeypatch.setattr(stranded_devices, "RANK_STEPS", -100)
     cluster = a_cluster().node("a", gpus=2, allocatable={"cpu": "16"}).node("b", gpus=4, allocatable={"cpu": "64"})
 
     plan = gang_planner.plan(
