@@ -42,6 +42,7 @@ from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.planner.node_groups import SearchState
 from admission.dra.planner.pod_groups import ClaimToAllocate, Gang, Outcome
 from admission.dra.requests import device_plugins, requests
+from admission.dra.requests.device_ties import Ties
 from admission.dra.requests.device_use import DeviceUse
 from admission.dra.requests.gang_request import Affordable, Choice, Plan, PodDemand, Shortfall, Topology, anything
 from admission.dra.requests.requests import Fatal, RequestRefusal, Unpriced
@@ -71,6 +72,7 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     topology: Topology | None = None,
     mute: bool = False,
     beside: Mapping[str, int] = _NOTHING,
+    ties: Ties = (),
 ) -> Plan | NoPlan:
     """Place all pods of a gang, or return why there is no plan.
 
@@ -79,9 +81,10 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     already are not charged again. topology: which pods have to be in one domain; pods that will follow others into an
     exclusive one have a place there as well, and are not in the plan. mute: do not explain what is missing
     if there is no plan; the kind of answer is the same. beside: what pods request beside each device, in the mean, by
-    which nodes are ordered; empty to try those with the fewest free devices first.
+    which nodes are ordered; empty to try those with the fewest free devices first. ties: claims to stay of use to.
     """
-    question = _Question(cluster, meters, selectors, steps, affordable, choice, topology, mute, beside=beside)
+    parts = (cluster, meters, selectors, steps, affordable, choice, topology, mute)
+    question = _Question(*parts, beside=beside, ties=ties)
     return _first_plan(pods, question)[0]
 
 
@@ -100,12 +103,14 @@ class _Question:
     loose: bool = False
     """Whether what devices take of their nodes does not matter."""
     beside: Mapping[str, int] = field(default_factory=dict)
+    ties: Ties = ()
 
     def counted(self, gang: Gang, known: DeviceSignatures) -> CountedGang | None:
         """Return a gang with its candidate nodes, if they are known to it."""
         # What pods get on nodes is kept for long, so it has no cluster state.
         fits = partial(FreeFits if self.choice is Choice.FREE else FirstFits, profile=self.cluster.profile)
-        return candidate_nodes.count(gang, self.cluster, known, fits, choice=self.choice, beside=self.beside)
+        parts = (gang, self.cluster, known, fits)
+        return candidate_nodes.count(*parts, choice=self.choice, beside=self.beside, ties=self.ties)
 
     def device_signatures(self, gang: Gang) -> DeviceSignatures:
         """Return the device signatures for a gang; for a free choice without the defects of 1.36."""
@@ -191,15 +196,16 @@ def capacity_bound(
     selectors: Selectors,
     choice: Choice,
     beside: Mapping[str, int] = _NOTHING,
+    ties: Ties = (),
 ) -> CapacityBound | None:
     """Return the proof by counting that there is no plan, to be repeated in other states; None if there can be none.
 
-    For pods without a topology. beside: as in `plan`, with which it shares what it has counted.
+    For pods without a topology. beside, ties: as in `plan`, with which it shares what it has counted.
     """
     gang = pod_groups.compile_gang(pods, cluster)
     if not isinstance(gang, Gang) or any(demand.extended for demand in pods):
         return None
-    question = _Question(cluster, meters, selectors, 0, anything, choice, None, beside=beside)
+    question = _Question(cluster, meters, selectors, 0, anything, choice, None, beside=beside, ties=ties)
     counted = question.counted(gang, question.device_signatures(gang))
     return None if counted is None else counted.capacity_bound
 
@@ -300,14 +306,13 @@ class _Planning:
             return NoPlan(kind=Kind.BUSY, message=message, steps=answer.steps)
         found = busy.explain_busy(explanation, greedy_search, self.cluster, self.device_signatures)
         kept = nominated_pods.kept_from([one for kind in self.gang.kinds for one in kind.members], self.cluster)
-        placed = len(greedy_search.outcome.placed)
         return NoPlan(
             kind=Kind.BUSY,
             message=f"{found.message}{busy.kept_for_others(kept)}",
             details=found.details,
             references=found.references,
             steps=answer.steps,
-            placed=placed,
+            placed=len(greedy_search.outcome.placed),
         )
 
     def _searched(self, affordable: Affordable) -> Outcome:
@@ -328,7 +333,7 @@ class _Planning:
         """Search once, as devices are picked. Raises StepsEndedError."""
         if self.choice is Choice.FREE:
             return self._free(affordable)
-        return self._greedy_search(affordable, disproved=disproved, beside=self.question.beside).run()
+        return self._greedy_search(affordable, disproved=disproved, is_ordered=True).run()
 
     def _is_disproved(self) -> bool:
         """Return whether a free choice of devices is proved to have no plan, within a fourth of the steps.
@@ -338,7 +343,7 @@ class _Planning:
         """
         known = replace(self.question, choice=Choice.FREE).device_signatures(self.candidates)
         state = SearchState(self.candidates, self.cluster, known)
-        if not _is_apart(self.candidates, state):
+        if not state.is_apart:
             return False
         parts = (self.candidates, state, self.cluster, known, Budget(self.steps // 4), anything)
         with suppress(StepsEndedError):
@@ -346,12 +351,12 @@ class _Planning:
         return False
 
     def _free(self, affordable: Affordable) -> Outcome:
-        beside = self.question.beside
+        beside, ties = self.question.beside, self.question.ties
         # What it has is packed node by node, so more groups would only make proofs longer.
-        state = SearchState(self.candidates, self.cluster, self.device_signatures, beside, by_served=False)
+        state = SearchState(self.candidates, self.cluster, self.device_signatures, beside, ties=ties, by_served=False)
         if state.takes and not self.question.loose:
             return self._greedy_search(affordable).run()
-        if _is_apart(self.candidates, state):
+        if state.is_apart:
             parts = (self.candidates, state, self.cluster, self.device_signatures, self.budget, affordable)
             return BinPacker(*parts, beside).run()
         return FreeChoiceSearch(self.candidates, self.cluster, self.device_signatures, self.budget, affordable).run()
@@ -362,11 +367,12 @@ class _Planning:
         *,
         greedy: bool = False,
         disproved: Callable[[], bool] | None = None,
-        beside: Mapping[str, int] = _NOTHING,
+        is_ordered: bool = False,
     ) -> FirstFitSearch:
         gang = self.gang if greedy else self.candidates
         parts = (gang, self.cluster, self.device_signatures, self.budget, affordable)
-        return FirstFitSearch(*parts, greedy=greedy, disproved=disproved, beside=beside)
+        beside, ties = (self.question.beside, self.question.ties) if is_ordered else (_NOTHING, ())
+        return FirstFitSearch(*parts, greedy=greedy, disproved=disproved, beside=beside, ties=ties)
 
     def _over_quota(self, shortfall: Shortfall) -> NoPlan:
         """Answer that no plan is affordable; or that there is none at all, if a search without quota proves it."""
@@ -393,8 +399,8 @@ class _Planning:
         missing = explain.explain_incomplete(self.gang, self.cluster, self.device_signatures, greedy_search)
         if missing is not None:
             return NoPlan(kind=Kind.POOL_INCOMPLETE, message=missing.message, details=missing.details, steps=spent)
-        placed = len(greedy_search.outcome.placed)
-        return NoPlan(kind=Kind.INFEASIBLE, message=found.message, details=found.details, steps=spent, placed=placed)
+        placed, details = len(greedy_search.outcome.placed), found.details
+        return NoPlan(kind=Kind.INFEASIBLE, message=found.message, details=details, steps=spent, placed=placed)
 
     def _refused(self, refusal: RequestRefusal, outcome: Outcome) -> NoPlan:
         number, place = outcome.refusals[refusal]
@@ -492,8 +498,3 @@ class _Planning:
             charge=charge,
             classes=holdings.classes(meters, claim.spec, ((one.request, one.admin_access) for one in charged)),
         )
-
-
-def _is_apart(gang: Gang, state: SearchState) -> bool:
-    """Return whether the use of one node changes nothing on others, as `BinPacker` requires."""
-    return not gang.shared and gang.coupled is None and all(layout.fixed for layout in state.layouts)

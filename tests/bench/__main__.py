@@ -30,6 +30,7 @@ from tests.bench import (
     packing_mixed,
     packing_partitions,
     packing_queue,
+    packing_roots,
     planning,
     quota,
     recognition,
@@ -143,6 +144,11 @@ def _packing_queue(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
     return result, packing_queue.table(result)
 
 
+def _packing_roots(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
+    result = packing_roots.measure(draws=given.passes)
+    return result, packing_roots.table(result)
+
+
 def _measuring(_given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
     result = measuring.measure()
     return result, measuring.table(result)
@@ -170,6 +176,7 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], tuple[dict[str, Any], Shown
     "packing-mixed": _packing_mixed,
     "packing-partitions": _packing_partitions,
     "packing-queue": _packing_queue,
+    "packing-roots": _packing_roots,
     "cycle": _pure(cycle, "passes"),
     "node-needs": _pure(node_needs),
     "quota": _pure(quota),

@@ -109,6 +109,7 @@ class Scheduling:
         )
 
     def _rules(self, inputs: CycleInputs, balances: Balances | None, defects: list[Defect]) -> Rules:
+        beside, ties = self.cache.beside(inputs.snapshot) if self.settings.strands_least else ({}, ())
         return Rules(
             snapshot=inputs.snapshot,
             tree=inputs.tree,
@@ -118,7 +119,8 @@ class Scheduling:
             now=inputs.now,
             clock=inputs.clock,
             steps=self.settings.steps,
-            beside=self.cache.beside(inputs.snapshot) if self.settings.strands_least else {},
+            beside=beside,
+            ties=ties,
             profile=inputs.profile,
             workspace=Workspace(
                 plans=self.cache.plans, verdicts=self.cache.verdicts, balances=balances, defects=defects

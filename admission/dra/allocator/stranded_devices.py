@@ -17,18 +17,21 @@ least is free (compute, slices of memory), and a partition takes the part of whi
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import groupby
 from types import MappingProxyType
 from typing import ClassVar
 
 from admission.dra.allocator.results import Budget, Match, StepsEndedError
+from admission.dra.equivalence import tied_devices
 from admission.dra.equivalence.device_signature import DeviceSignature
 from admission.dra.equivalence.node_contents import DeviceGroup, LeftCapacity, NodeContents
 from admission.dra.equivalence.node_signature import NodeSignature
+from admission.dra.equivalence.tied_devices import Division
 from admission.dra.inventory import counters
 from admission.dra.inventory.counters import Draw
+from admission.dra.requests.device_ties import Ties
 from admission.dra.requests.requests import ParsedClaim, ParsedRequest
 
 Claims = tuple[ParsedClaim, ...]
@@ -54,7 +57,7 @@ class Consumption:
 
     begun: how many devices it takes a part of that were unused. rest: what the devices in use had left of which it
     takes a part. unused: devices that nobody has a part of, before. begun_partitionable: how many of those
-    begun can be given out in partitions.
+    begun can be given out in partitions. found: the devices.
     """
 
     free: int
@@ -63,6 +66,7 @@ class Consumption:
     rest: int
     unused: int
     begun_partitionable: int = 0
+    found: Match = field(default=Match(()), compare=False, repr=False)
 
 
 class Unranked(Enum):
@@ -96,6 +100,10 @@ class Fits(ABC):
             except StepsEndedError:
                 self._uses[key] = Unranked.UNKNOWN
         return self._uses[key]
+
+    def wasted(self, claims: Claims, node_sig: NodeSignature, found: Match, ties: Ties, division: Division) -> int:  # noqa: ARG002 - the same for all
+        """Return how much more of a node is of no use to claims that tie devices once a pod has what was found."""
+        return tied_devices.growth(ties, division, (pick.at for picks in found.picks for pick in picks))
 
     @abstractmethod
     def _searched(self, claims: Claims, node_sig: NodeSignature, budget: Budget) -> Consumption | Unranked:
@@ -146,6 +154,7 @@ def consumption(
         rest=sum(remaining[whole] for whole in taken if remaining[whole] < WHOLE),
         unused=[*remaining.values()].count(WHOLE),
         begun_partitionable=sum(remaining[whole] == WHOLE for whole in taken if whole[1]),
+        found=found,
     )
 
 

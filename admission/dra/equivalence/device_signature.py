@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from admission.api.kubernetes.devices import Device, DeviceId, NodeResource, Slice
 from admission.api.values.names import MeterName
@@ -90,7 +91,7 @@ class Segment:
     local: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Layout:
     """The devices of one node that match a gang's requests, in order.
 
@@ -153,6 +154,8 @@ class DeviceSignatures:
         """The `NodeSignatureCache`s of this need. Rule: only `node_signature.build` writes it."""
         self.candidate_nodes: dict[Any, Any] = {}
         """The `CandidateNodes` of this need. Rule: only `candidate_nodes.count` writes it, and bounds its size."""
+        self.divisions: WeakKeyDictionary[Layout, Any] = WeakKeyDictionary()
+        """The groups of the devices of layouts. Rule: only `tied_devices` writes it, and bounds its size."""
 
     def layout(self, node_inventory: NodeInventory) -> Layout:
         """Return the devices that a node sees, without those that match no request."""

@@ -29,6 +29,7 @@ from admission.dra.allocator.allocation import AllocatedRequest
 from admission.dra.allocator.results import Budget, Match, Pick
 from admission.dra.allocator.stranded_devices import Consumption, Unranked
 from admission.dra.equivalence.device_signature import DeviceSignatures
+from admission.dra.freechoice import group_choice
 from admission.dra.freechoice.free_fits import FreeFits
 from admission.dra.freechoice.node_packing import NodePacker, Pods
 from admission.dra.metering import device_meters
@@ -147,6 +148,8 @@ class BinPacker:
             return is_last, node_order.first_fit_rank(self._takeable(node_state), node, None, 0, kind.devices)
         before, after = self._state.served(node), self._state.served(node, kind.wants)
         stranded = stranded_devices.growth(use, before, after)
+        parts = (kind.parsed_requests, node_state.node_sig, use.found, self._state.ties, self._state.division(node))
+        stranded += self._fits.wasted(*parts)
         return False, node_order.first_fit_rank(node_state.free, node, use, stranded, kind.devices)
 
     def _takeable(self, node_state: NodeState) -> int:
@@ -261,12 +264,19 @@ class BinPacker:
         members = [0] * len(self._gang.kinds)
         for offer in self._priced(chosen):
             assert offer.found is not None  # noqa: S101 - priced
-            picks = iter(offer.found.picks)
+            picks = iter(self._chosen(offer, offer.found).picks)
             for kind in self._node_packer.members(offer.pods):
                 wanted = self._gang.kinds[kind].wanted[members[kind]]
                 claims = tuple((one, self._given(offer, one, next(picks))) for one in wanted)
                 yield Placed(kind, members[kind], offer.node, claims)
                 members[kind] += 1
+
+    def _chosen(self, offer: _Offer, found: Match) -> Match:
+        """Return devices of a node in place of those found: such as leave the most to claims that tie devices."""
+        division = self._state.division(offer.node)
+        kinds = (self._gang.kinds[kind] for kind in self._node_packer.members(offer.pods))
+        claims = [claim for kind in kinds for claim in kind.parsed_requests]
+        return group_choice.chosen(self._state.ties, division, claims, found, self._state.units_of(offer.node_state))
 
     def _given(self, offer: _Offer, wanted: ClaimToAllocate, picks: Sequence[Pick]) -> tuple[AllocatedRequest, ...]:
         listed_devices, shown = self._state.layouts[offer.node].listed_devices, self._state.visible_devices(offer.node)

@@ -6,13 +6,16 @@ It is the first solution of `joint_allocation` for one pod, by which nodes are p
 from typing import ClassVar
 
 from admission.dra.allocator import stranded_devices
-from admission.dra.allocator.results import Budget
+from admission.dra.allocator.results import Budget, Match
 from admission.dra.allocator.stranded_devices import Claims, Consumption, Fits, Unranked
 from admission.dra.compatibility import SchedulerProfile
 from admission.dra.equivalence.node_contents import Units
 from admission.dra.equivalence.node_signature import NodeSignature
+from admission.dra.equivalence.tied_devices import Division
+from admission.dra.freechoice import group_choice
 from admission.dra.freechoice.joint_allocation import JointAllocation
 from admission.dra.planner.device_order import DeviceOrders
+from admission.dra.requests.device_ties import Ties
 
 
 class FreeFits(Fits):
@@ -24,6 +27,12 @@ class FreeFits(Fits):
         super().__init__(units.results.setdefault((FreeFits, profile), {}))
         self._units = units
         self._profile = profile
+
+    def wasted(self, claims: Claims, node_sig: NodeSignature, found: Match, ties: Ties, division: Division) -> int:
+        """Return the same of the devices that are chosen in place of those that were found."""
+        units = [self._units.known[number] for number in node_sig.contents.units]
+        chosen = group_choice.chosen(ties, division, claims, found, units)
+        return super().wasted(claims, node_sig, chosen, ties, division)
 
     def _searched(self, claims: Claims, node_sig: NodeSignature, budget: Budget) -> Consumption | Unranked:
         order = DeviceOrders(self._units).of_contents(node_sig.contents)

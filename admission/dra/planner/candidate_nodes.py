@@ -31,10 +31,13 @@ from admission.dra.equivalence import node_signature
 from admission.dra.equivalence.device_signature import Answer, DeviceSignatures
 from admission.dra.equivalence.node_contents import Units
 from admission.dra.equivalence.node_signature import NodeSignature, NodeSignatureCache
+from admission.dra.equivalence.tied_devices import DeviceDivisions, Division
+from admission.dra.equivalence.usage_overlay import AllocatedOverlay
 from admission.dra.planner import node_filters, node_order, requeue_hint
 from admission.dra.planner.node_order import FirstFitRank
 from admission.dra.planner.pod_groups import Gang, PodKind
 from admission.dra.requests import requests
+from admission.dra.requests.device_ties import Ties
 from admission.dra.requests.gang_request import Choice
 from admission.dra.requests.requests import Mode
 from admission.dra.state.cluster_state import ClusterState
@@ -57,9 +60,9 @@ _NO_POD = (Unranked.UNFIT, Unranked.UNFIT_NOW, Unranked.REFUSED)
 _UNPLACED = (Unranked.UNKNOWN,)
 _UNPLACED_BY_USE = (Unranked.UNKNOWN, Unranked.PARTITIONS)
 
-_Equivalence = tuple[NodeSignature, int | None, int | None]
-"""What is equal for equal nodes: their devices, the pods for which they have resources left, and for how many devices
-these suffice, roughly; None for no limit."""
+_Equivalence = tuple[NodeSignature, int | None, int | None, Division]
+"""What is equal for equal nodes: their devices, the pods for which they have resources left, for how many devices these
+suffice, roughly; None for no limit; and the groups of the devices."""
 
 
 class CandidateNodes:
@@ -72,12 +75,13 @@ class CandidateNodes:
         *,
         counts: bool,
         beside: Mapping[str, int],
+        ties: Ties,
         fits: Callable[[Units], Fits],
     ) -> None:
         """counts: whether the pods need a fixed number of free devices, so that free devices can be counted.
 
-        beside: what pods request beside each device; nodes are equal only if they serve as many. fits: what pods
-        get on nodes.
+        beside: what pods request beside each device; nodes are equal only if they serve as many. ties: claims that tie
+        devices; nodes are equal only if they are of as much use to these. fits: what pods get on nodes.
         """
         self._beside = beside
         self.nodes = kind.nodes
@@ -101,6 +105,8 @@ class CandidateNodes:
         self._claims = kind.parsed_requests
         self._fits = fits
         self._ranked = RankedGroups()
+        self._divisions = DeviceDivisions(ties, signatures_by_node.device_signatures)
+        self._usage: AllocatedOverlay | None = None
         self._known = fits(self._units)
         self._by_free = self._known.ranks_by_free
         self._has_order = self._by_free or bool(beside)
@@ -161,6 +167,7 @@ class CandidateNodes:
             self._equivalences, self._equal, self._ranked = {}, {}, RankedGroups()
             self._answers, self._unranked = {}, Counter()
             self._known = self._fits(self._units)
+        self._usage = AllocatedOverlay(cluster)
         for name in self.nodes if changed is None else changed & self.nodes:
             self._put(name, cluster)
 
@@ -216,11 +223,12 @@ class CandidateNodes:
         before = stranded_devices.served(left, self._beside)
         after = stranded_devices.served(left, self._beside, self._wants)
         stranded = stranded_devices.growth(use, before, after)
+        stranded += self._known.wasted(self._claims, group[0], use.found, self._divisions.ties, group[3])
         return node_order.first_fit_rank(group[0].free, names[0], use, stranded, self._devices)
 
     def _room(self, equivalence: _Equivalence) -> int:
         """Return the most pods that a node has room for."""
-        node_sig, bounds, _ = equivalence
+        node_sig, bounds, *_ = equivalence
         most = MOST_PODS_COUNTED if bounds is None else bounds
         return min(node_sig.free // self._least, most) if self._least else most
 
@@ -229,12 +237,20 @@ class CandidateNodes:
         node_sig, left = self._signatures_by_node.node_sigs[name], cluster.left.get(name)
         if node_sig.free < self._least or node_filters.lacking(self._wants, left) is not None:
             return None
+        division = self._division(name)
         if left is None:
-            return node_sig, None, None
+            return node_sig, None, None, division
         served = stranded_devices.served(left, self._beside) if self._beside else None
         named = ((left[resource], amount) for resource, amount in self._wants.items() if resource in left)
         most = min((MOST_PODS_COUNTED, *(free // amount for free, amount in named)))
-        return node_sig, most, None if served is None else served // stranded_devices.SERVED_STEP
+        return node_sig, most, None if served is None else served // stranded_devices.SERVED_STEP, division
+
+    def _division(self, name: NodeName) -> Division:
+        """Return the groups of a node's devices."""
+        if not self._divisions.ties or self._usage is None:
+            return ()
+        shown = self._signatures_by_node.shown(name, self._usage)
+        return self._divisions.of_node(self._signatures_by_node.layout(name), shown, self._usage)
 
 
 class RankedGroups:
@@ -343,6 +359,7 @@ def count(
     *,
     choice: Choice,
     beside: Mapping[str, int] = _NOTHING,
+    ties: Ties = (),
 ) -> CountedGang | None:
     """Return a gang with its candidate nodes; None if its pods are of several kinds or the cluster state simulated.
 
@@ -355,7 +372,8 @@ def count(
     includes_taken = any(option.admin or option.mode is Mode.ALL for option in options)
     plain = not includes_taken and all(option.plain for option in options)
     wants = tuple(sorted(kind.wants.items()))
-    by_use = tuple(sorted(beside.items()))
+    ties = ties if beside else ()
+    by_use = (tuple(sorted(beside.items())), ties)
     claims = kind.parsed_requests
     key = (cluster.series, includes_taken, kind.nodes, claims, plain, wants, bool(kind.bound), by_use, choice)
     candidates: CandidateNodes | None = known.candidate_nodes.pop(key, None)
@@ -365,6 +383,7 @@ def count(
             node_signature.build(known, cluster, includes_taken=includes_taken),
             counts=plain,
             beside=beside,
+            ties=ties,
             fits=fits,
         )
         if len(known.candidate_nodes) * (len(kind.nodes) + 1) > MOST_CANDIDATES:

@@ -43,6 +43,7 @@ from admission.dra.planner.node_order import FirstFitRank
 from admission.dra.planner.pod_groups import Gang, Outcome, Placed, PodKind
 from admission.dra.planner.upper_bound import RemainingPods, UpperBounds
 from admission.dra.requests import requests
+from admission.dra.requests.device_ties import Ties
 from admission.dra.requests.gang_request import Affordable
 from admission.dra.requests.node_resources import Lacking
 from admission.dra.requests.requests import Fatal, ParsedClaim, RequestRefusal
@@ -75,7 +76,7 @@ class FirstFitSearch:
     Its plans rest on no known defect of kube-scheduler. greedy: never step back, to show where the gang gets stuck.
     disproved: whether a search with more freedom proves that there is no plan; called once, when an eighth of the
     budget is spent. beside: what pods request beside each device, in the mean, for the order of nodes; empty to try
-    those with the fewest free devices first.
+    those with the fewest free devices first. ties: claims that tie devices, for the same order.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of one search
@@ -89,8 +90,9 @@ class FirstFitSearch:
         greedy: bool,
         disproved: Callable[[], bool] | None = None,
         beside: Mapping[str, int] = _NOTHING,
+        ties: Ties = (),
     ) -> None:
-        self.state = SearchState(gang, cluster, device_signatures, beside)
+        self.state = SearchState(gang, cluster, device_signatures, beside, ties=ties)
         self._orders_by_use = bool(beside)
         self.outcome = Outcome(self.state.names)
         self._gang = gang
@@ -264,14 +266,16 @@ class FirstFitSearch:
         if not self._orders_by_use:
             return node_order.first_fit_rank(node_state.free, first, None, 0, described.devices)
         key = (kind, open_, node_state.node_sig)
+        claims = tuple(described.parsed_requests[at] for at in open_)
         if key not in self._consumptions:
-            claims = tuple(described.parsed_requests[at] for at in open_)
             self._consumptions[key] = self._first_fits.consumption(claims, node_state.node_sig, found)
         consumption = self._consumptions[key]
         if consumption is None:
             return node_order.first_fit_rank(node_state.free, first, None, 0, described.devices)
         before, after = self.state.served(first), self.state.served(first, described.wants)
         stranded = stranded_devices.growth(consumption, before, after)
+        division = node_state.division or self.state.division(first)
+        stranded += self._first_fits.wasted(claims, node_state.node_sig, found, self.state.ties, division)
         return node_order.first_fit_rank(node_state.free, first, consumption, stranded, described.devices)
 
     def _is_refused(self, kind: int, node_state: NodeState) -> bool:

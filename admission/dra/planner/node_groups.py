@@ -17,9 +17,11 @@ from admission.dra.equivalence import node_signature
 from admission.dra.equivalence.device_signature import DeviceSignatures, Layout
 from admission.dra.equivalence.node_contents import DeviceGroup, NodeContents
 from admission.dra.equivalence.node_signature import NodeSignature
+from admission.dra.equivalence.tied_devices import DeviceDivisions, Division
 from admission.dra.equivalence.usage_overlay import AllocatedOverlay
 from admission.dra.planner.pod_groups import Gang, PodKind
 from admission.dra.requests import requests
+from admission.dra.requests.device_ties import Ties
 from admission.dra.requests.device_use import DeviceUse
 from admission.dra.requests.requests import Mode
 from admission.dra.state.cluster_state import ClusterState
@@ -37,7 +39,8 @@ class NodeState:
     kinds: of pods that may go to the node. left: amount of every resource or, if all pods are of one size, the number
     of pods that fit; None for no limit. node_sig: its devices. usable: shared claims that are allocated and may be used
     there. place: what coupled rules between pods tell it apart by; None if there are none. served: for how many devices
-    its resources suffice, roughly; None for no limit, or where it makes no difference between nodes.
+    its resources suffice, roughly; None for no limit, or where it makes no difference between nodes. division: the
+    groups of its devices, where they make a difference.
     """
 
     kinds: frozenset[int]
@@ -46,6 +49,7 @@ class NodeState:
     usable: frozenset[int]
     place: Place | None = None
     served: int | None = None
+    division: Division = ()
 
     @property
     def free(self) -> int:
@@ -70,12 +74,20 @@ class SearchState:
         device_signatures: DeviceSignatures,
         beside: Mapping[str, int] = _NOTHING,
         *,
+        ties: Ties = (),
         by_served: bool = True,
     ) -> None:
-        """beside: what pods request beside each device, in the mean; by_served: equal nodes serve equally many."""
+        """beside: what pods request beside each device, in the mean; ties: claims that tie devices.
+
+        by_served: equal nodes serve equally many, and their devices are divided in the same way.
+        """
         self.gang = gang
+        self.ties = ties if beside else ()
+        self._divisions = DeviceDivisions(self.ties, device_signatures)
         self._beside = beside
         self._by_served = by_served and bool(beside)
+        # Where kinds of pods are tried in several orders, more groups would make proofs longer.
+        self._by_division = by_served and len(gang.kinds) == 1 and not gang.shared
         self.names = sorted({name for kind in gang.kinds for name in kind.nodes})
         self.allocated: list[frozenset[int] | None] = [None] * gang.shared
         """Per shared claim, the nodes from which it may be used; None before it is allocated."""
@@ -105,16 +117,15 @@ class SearchState:
         self._kinds = self._kinds_of_nodes()
         self.rules = RulesSearch(gang.coupled, self.names) if gang.coupled is not None else None
         self._left: list[dict[str, int] | None] = [self._initial_left(cluster.left.get(name)) for name in self.names]
-        self._non_local_devices = {
-            listed.id
-            for layout in self.layouts
-            if not layout.fixed
-            for listed in layout.listed_devices
-            if not listed.local
-        }
+        seen = (listed for layout in self.layouts if not layout.fixed for listed in layout.listed_devices)
+        self._non_local_devices = {listed.id for listed in seen if not listed.local}
         self._interned: dict[Hashable, NodeState] = {}
         self._heaps: defaultdict[NodeState, list[int]] = defaultdict(list)
         """Per group a heap of its nodes, and of some that have left it."""
+        self._group()
+
+    def _group(self) -> None:
+        """Put all nodes into groups."""
         for node in range(len(self.names)):
             signature = self._signature(node)
             self.signatures.append(signature)
@@ -131,6 +142,12 @@ class SearchState:
         everything, own = self._cluster.left.get(self.names[node]), self._left[node]
         return None if own is None else stranded_devices.served(everything, self._beside, wants, known=own)
 
+    def division(self, node: int) -> Division:
+        """Return the groups of a node's devices, for the claims that tie devices."""
+        if not self.ties:
+            return ()
+        return self._divisions.of_node(self.layouts[node], self.visible_devices(node), self._usage)
+
     def left_of(self, signature: NodeState) -> Mapping[str, int] | None:
         """Return the same of a group of nodes, where devices may take resources."""
         return None if signature.left is None else dict(zip(self._resources, signature.left, strict=True))
@@ -141,6 +158,12 @@ class SearchState:
         while nodes[0] not in group:
             heappop(nodes)
         return nodes[0]
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether the use of one node changes nothing on others, as `BinPacker` requires."""
+        gang = self.gang
+        return not gang.shared and gang.coupled is None and all(layout.fixed for layout in self.layouts)
 
     @property
     def free_shared(self) -> int:
@@ -274,6 +297,7 @@ class SearchState:
             usable,
             place,
             None if served is None else served // stranded_devices.SERVED_STEP,
+            self.division(node) if self._by_division else (),
         )
         known = self._interned.get(key)
         if known is None:

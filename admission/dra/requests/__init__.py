@@ -4,6 +4,7 @@ __all__ = [
     "capacity",
     "constraints",
     "device_plugins",
+    "device_ties",
     "device_use",
     "extended_resources",
     "gang_request",

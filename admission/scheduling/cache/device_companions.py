@@ -8,6 +8,9 @@ three significant bits, so that the mean is mostly what it was.
 A share counts as its part of the largest device that is shared. A request for partitions counts each as a part of its
 device, as `dra.inventory.counters.part` has it: of those that its selectors match, the smallest in the first slice with
 one.
+
+Claims that tie several devices of a class by `matchAttribute` count as kinds of use, each with the part of all devices
+that it asks for (`dra.equivalence.tied_devices`).
 """
 
 from collections import Counter
@@ -25,6 +28,8 @@ from admission.api.values.names import Uid
 from admission.dra.inventory import counters
 from admission.dra.inventory.counters import Draw
 from admission.dra.inventory.selectors import Selectors, joined
+from admission.dra.requests import device_ties
+from admission.dra.requests.device_ties import Tie, Ties
 
 RESOURCES = ("cpu", "memory")
 """The resources that are looked at: those that every node has, and that pods mostly request."""
@@ -43,6 +48,15 @@ class Kind(NamedTuple):
     device_class: str
     selectors: tuple[str, ...]
     capacity: tuple[tuple[str, Fraction], ...]
+
+
+class _Tied(NamedTuple):
+    """So many devices that a claim wants with one value of an attribute."""
+
+    attribute: str
+    device_class: str
+    selectors: tuple[str, ...]
+    devices: int
 
 
 class _Partitions(NamedTuple):
@@ -68,6 +82,8 @@ class DeviceCompanions:
         """Those of which `_largest` is."""
         self._requested: Counter[str] = Counter()
         self._devices: Counter[Kind] = Counter()
+        self._tied: Counter[_Tied] = Counter()
+        """How many claims want each."""
         self._largest_by_slice: dict[str, dict[str, Fraction]] = {}
         """By name of a capacity, the most that any shared device of the slice has."""
         self._largest: dict[str, Fraction] = {}
@@ -123,6 +139,19 @@ class DeviceCompanions:
         means = {name: _rounded(int(amount / devices)) for name, amount in sorted(self._requested.items())}
         return {name: mean for name, mean in means.items() if mean}
 
+    def ties(self) -> Ties:
+        """Return the kinds of claims that tie devices together, of which those are looked at that ask for the most."""
+        devices = self._devices.total()
+        found = sorted(self._tied.items(), key=lambda one: (-one[1] * one[0].devices, one[0]))[: device_ties.MOST_TIES]
+        ties: list[Tie] = []
+        for tied, claims in found:
+            device_class = self._classes.get(tied.device_class)
+            texts = joined(device_class.selectors if device_class is not None else (), tied.selectors)
+            if weight := claims * tied.devices * device_ties.THOUSAND // devices:
+                # To the nearest power of two, and sorted, so that they are mostly what they were.
+                ties.append(Tie(tied.attribute, texts, tied.devices, 1 << (weight * 2 // 3).bit_length()))
+        return tuple(sorted(ties))
+
     def _read(self) -> None:
         """Read the slices that have changed."""
         keys = changed(self._read_slices, self._slices)
@@ -159,6 +188,10 @@ class DeviceCompanions:
             self._devices[kind] += claims * count
             if not self._devices[kind]:
                 del self._devices[kind]
+        for tied in _tied(spec):
+            self._tied[tied] += claims
+            if not self._tied[tied]:
+                del self._tied[tied]
 
     def _part(self, kind: Kind) -> Fraction:
         """Return the part of a device that a request takes: of the scarcest capacity of the largest device."""
@@ -186,6 +219,23 @@ def _devices(spec: ClaimSpec) -> Iterator[tuple[Kind, int]]:
         if not first.admin_access:
             capacity = tuple(sorted((first.capacity or {}).items()))
             yield Kind(first.device_class, first.selectors, capacity), 1 if first.mode == ALL else first.count
+
+
+def _tied(spec: ClaimSpec) -> Iterator[_Tied]:
+    """Yield what a claim ties together, by the first alternative of each request: whole devices, several of a class."""
+    for constraint in spec.constraints:
+        if constraint.match is None:
+            continue
+        counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        for request in spec.requests:
+            first = request.alternatives[0]
+            names = {request.name, f"{request.name}/{first.name}"}
+            is_bound = not constraint.requests or not names.isdisjoint(constraint.requests)
+            if is_bound and first.mode != ALL and not first.admin_access and not first.capacity:
+                counts[first.device_class, first.selectors] += first.count
+        for (device_class, selectors), count in counts.items():
+            if count > 1:
+                yield _Tied(constraint.match, device_class, selectors, count)
 
 
 def _partitions(slices: Mapping[str, Slice], before: Mapping[str, _Partitions]) -> dict[str, _Partitions]:

@@ -18,6 +18,7 @@ from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering.device_meters import Meters
 from admission.dra.planner import device_kinds
 from admission.dra.planner.device_kinds import Attempt
+from admission.dra.requests.device_ties import Ties
 from admission.dra.requests.gang_request import Affordable, Plan, PodDemand, Shortfall, Topology, anything
 from admission.dra.state.cluster_state import ClusterState
 from admission.lifecycle import refusals, requeue_backoff
@@ -74,7 +75,7 @@ class Rules:
     """The inputs that all decisions of a cycle share; they change only the workspace. backoffs: of evicted gangs.
 
     now: the ledger's time. clock: the system clock, if it is behind the ledger's time; back-offs end by it. profile:
-    the kube-scheduler to predict; None if its choice of devices cannot be predicted. beside: see `Planner`.
+    the kube-scheduler to predict; None if its choice of devices cannot be predicted. beside, ties: see `Planner`.
     """
 
     snapshot: Snapshot
@@ -86,6 +87,7 @@ class Rules:
     clock: datetime | None = None
     steps: int
     beside: Mapping[str, int] = field(default_factory=dict)
+    ties: Ties = ()
     profile: SchedulerProfile | None = field(default_factory=SchedulerProfile)
     workspace: Workspace = field(default_factory=Workspace)
     sharing: fair_share.Rules = field(
@@ -473,18 +475,14 @@ def _propose(
         return hold if rules.mute else alternatives.explained(hold, question, propose)
     claims = {one.pod.meta.uid: tuple(claim.meta.uid for claim in one.claims) for one in inputs.demands}
     plan = equivalent.plan(answer.plan) if equivalent is not None else answer.plan
-    return Grant(
-        plan=plan,
-        claims=claims,
-        chosen=answer.chosen,
-        warnings=budget.warnings(rules.workspace.balances, inputs.group, plan.charge),
-    )
+    warnings = budget.warnings(rules.workspace.balances, inputs.group, plan.charge)
+    return Grant(plan=plan, claims=claims, chosen=answer.chosen, warnings=warnings)
 
 
 def planner(rules: Rules) -> Planner:
     """Return the planner by the rules of a cycle."""
     found = Planner(selectors=rules.selectors, steps=rules.steps, meters=rules.meters, protection=rules.protection)
-    return replace(found, mute=rules.mute, beside=rules.beside)
+    return replace(found, mute=rules.mute, beside=rules.beside, ties=rules.ties)
 
 
 def _open_meters(inputs: Inputs) -> frozenset[MeterName]:

@@ -18,6 +18,7 @@ from admission.dra.metering.device_meters import Meters
 from admission.dra.planner import no_plan
 from admission.dra.planner.candidate_nodes import CapacityBound
 from admission.dra.planner.no_plan import NoPlan
+from admission.dra.requests.device_ties import Ties
 from admission.dra.requests.gang_request import Affordable, Choice, Plan, PodDemand, Topology
 from admission.dra.state.cluster_state import ClusterState
 from admission.scheduling.placement import count_only, mode
@@ -74,6 +75,8 @@ class Planner:
     """Whether explanations are not needed: they cost more than the answers."""
     beside: Resources = field(default_factory=dict)
     """What pods request beside each device, in the mean: see `gang_planner.plan`."""
+    ties: Ties = ()
+    """The claims that tie devices together: the same."""
 
     def propose(
         self,
@@ -107,7 +110,13 @@ class Planner:
             return None
         choice = Choice.FREE if self._may_choose(demands, wanted) else Choice.FIRST_FIT
         return gang_planner.capacity_bound(
-            demands, cluster, meters=self.meters, selectors=self.selectors, choice=choice, beside=self.beside
+            demands,
+            cluster,
+            meters=self.meters,
+            selectors=self.selectors,
+            choice=choice,
+            beside=self.beside,
+            ties=self.ties,
         )
 
     def _may_choose(self, demands: Sequence[PodDemand], wanted: PlacementMode) -> bool:
@@ -151,6 +160,7 @@ class Planner:
             topology=topology,
             mute=self.mute,
             beside=self.beside,
+            ties=self.ties,
         )
         if isinstance(answer, NoPlan) and self.mute:
             return _hold(answer, answer)

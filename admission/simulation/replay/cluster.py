@@ -237,8 +237,9 @@ class Clock:
         """Have the decisions from now on order nodes by what the pods that wait and run now request."""
         if not self.replay_cluster.strands_least:
             return
-        if (beside := self._companions.means(self.rules.selectors)) != self.rules.beside:
-            self.rules = replace(self.rules, beside=beside)
+        beside, ties = self._companions.means(self.rules.selectors), self._companions.ties()
+        if (beside, ties) != (self.rules.beside, self.rules.ties):
+            self.rules = replace(self.rules, beside=beside, ties=ties)
 
     def _count_companions(self, arrival: Arrival, times: int) -> None:
         requested = arrival.pod_requests

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from admission.dra.requests.gang_request import Choice
-from tests.bench import packing, packing_partitions, packing_policies, packing_queue, packing_worlds
+from tests.bench import packing, packing_partitions, packing_policies, packing_queue, packing_roots, packing_worlds
 from tests.bench.packing_partitions import Card
 from tests.bench.packing_policies import Fragmentation, Node, Policy
 from tests.bench.packing_worlds import WHOLE, NodeShape, Task, World
@@ -127,3 +127,32 @@ def test_partitions_of_a_small_world_are_given_away(choice: Choice, monkeypatch:
     found = {**packing_partitions.references(world, 1), "muster": packing_partitions.played(world, choice).allocated}
 
     assert all(0.7 < given <= 1 for given in found.values()), found
+
+
+def test_a_tied_task_cannot_use_roots_with_fewer_cards_than_it_wants() -> None:
+    tied, loose = packing_roots.Task(3, True, 3), packing_roots.Task(3, False, 3)
+
+    assert [packing_roots._unusable((2, 3), cpus, task) for task in (tied, loose) for cpus in (8, 2)] == [2, 5, 0, 5]
+
+
+def test_the_references_take_the_first_free_cards_or_any() -> None:
+    node = packing_roots.Node((False, True, True, True, True, True, True, True), 64, 4)
+    tied = packing_roots.Task(4, True, 4)
+
+    assert [after.groups for after in packing_roots.first_free(node, tied)] == [(3, 0)]
+    assert [after.groups for after in packing_roots.any_free(node, tied._replace(cards=2))] == [(1, 4), (3, 2)]
+    assert len(packing_roots.any_free(node, tied._replace(tied=False))) == 4
+
+
+@pytest.mark.parametrize("choice", Choice)
+def test_tied_tasks_of_a_small_world_come_and_go(choice: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"NODES": 2, "TASKS": 60, "WARM_UP": 5}.items():
+        monkeypatch.setattr(packing_roots, name, value)
+    jobs = packing_roots.draw(1, 2, 1.0)
+    beside, ties = packing_roots.companions(jobs, packing_roots.empty(2))
+    assert [(tie.devices, tie.attribute) for tie in ties] == [(2, packing_roots.ROOT), (4, packing_roots.ROOT)]
+
+    given, _ = packing_roots.muster(jobs, 2, choice, beside, ties)
+    reference = packing_roots.reference(jobs, 2, packing_roots.fgd(jobs), packing_roots.any_free)
+
+    assert all(0.5 < one.all <= 1 and 0 < one.tied <= 1 for one in (given, reference)), (given, reference)

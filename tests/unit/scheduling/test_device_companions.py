@@ -14,6 +14,7 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import Uid
 from admission.dra.inventory.selectors import Selectors
+from admission.dra.requests.device_ties import Tie
 from admission.scheduling.cache.device_companions import DeviceCompanions
 
 SHARED = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80"}}}
@@ -203,3 +204,46 @@ def test_what_is_kept_equals_what_is_found_from_scratch(worlds: list[dict[str, J
         snapshot = a_snapshot(*objects)
 
         assert kept.update(snapshot, Selectors()) == means(snapshot)
+
+
+def a_tied_claim(name: str, count: int, *rules: dict[str, Any]) -> Claim:
+    request = {"name": "gpus", "exactly": {"deviceClassName": "gpu", "count": count}}
+    nic = {"name": "nic", "exactly": {"deviceClassName": "nic"}}
+    spec = {"devices": {"requests": [request, nic], "constraints": list(rules)}}
+    return claims.decode({"metadata": {"name": name, "namespace": "ml"}, "spec": spec})
+
+
+ROOT = {"matchAttribute": "resource.kubernetes.io/pcieRoot"}
+
+
+def test_claims_that_tie_several_devices_of_a_class_are_kinds_of_use() -> None:
+    """A network card on the root of GPUs is one device of its class, which any free one can be."""
+    kept, selectors = DeviceCompanions(), Selectors()
+    snapshot = a_snapshot(
+        a_pod("a", claim="a", cpu="1"),
+        a_tied_claim("a", 4, ROOT),
+        a_pod("b", claim="b", cpu="1"),
+        a_claim("b", {"count": 3}),
+    )
+    kept.update(snapshot, selectors)
+
+    assert kept.ties() == (Tie("resource.kubernetes.io/pcieRoot", (), 4, 512),)
+
+    kept.update(a_snapshot(a_pod("b", claim="b", cpu="1"), a_claim("b", {"count": 3})), selectors)
+    assert kept.ties() == ()
+
+
+NOT_TIED: dict[str, Claim] = {
+    "a single device": a_tied_claim("a", 1, ROOT),
+    "devices that must differ": a_tied_claim("a", 4, {"distinctAttribute": "gpu/numa"}),
+    "a constraint on the request for another class": a_tied_claim("a", 4, {**ROOT, "requests": ["nic"]}),
+    "claims without constraints": a_claim("a", {"count": 4}),
+}
+
+
+@pytest.mark.parametrize("claim", NOT_TIED.values(), ids=NOT_TIED)
+def test_no_kind_of_use_is(claim: Claim) -> None:
+    kept = DeviceCompanions()
+    kept.update(a_snapshot(a_pod("a", claim="a", cpu="1"), claim), Selectors())
+
+    assert kept.ties() == ()

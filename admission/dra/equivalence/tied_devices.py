@@ -1,0 +1,103 @@
+"""How much of a node's free devices is of no use to claims that tie their devices together by `matchAttribute`.
+
+Such a claim wants k devices of one value of an attribute: of one PCIe root (`resource.kubernetes.io/pcieRoot`), one
+NUMA node, one NVLink domain or clique. The devices of a node with one value are a group. Where f_g devices of group g
+are free, a claim can use floor(f_g / k) times k of them, so of no use to it are
+
+    waste(k) = sum over groups g of f_g mod k
+
+and the expected waste of a node is the sum of p · waste(k) over all kinds of such claims, p being the part of all
+devices asked for that pods of this kind ask for: those that wait and run. That is the expected fragmentation of FGD
+(Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 4) of these kinds; `stranded_devices` has that of all
+others. A pod goes where both together grow the least, and where Muster picks the devices, it gives those with which the
+expected waste grows the least.
+
+A value that devices of several nodes share, as an NVLink domain over nodes, makes a group on each of them: in which
+domain a gang has to be is what its topology says, not its claims. Devices that can be shared, and partitions, are in no
+group.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from weakref import WeakKeyDictionary
+
+from admission.dra.equivalence.device_signature import DeviceSignatures, Layout
+from admission.dra.equivalence.usage_overlay import AllocatedOverlay
+from admission.dra.inventory.pools import InventoryDevice
+from admission.dra.inventory.selectors import Texts
+from admission.dra.requests import constraints
+from admission.dra.requests.device_ties import Tie, Ties
+
+NO_GROUP = -1
+
+MOST_ROWS = 64
+"""The most ways to group the devices of a layout that are kept."""
+
+
+Division = tuple[tuple[int, ...], ...]
+"""Per tie the group of each device of a node, as its contents show them. Empty if no device is in a group."""
+
+
+class DeviceDivisions:
+    """The groups of the devices of nodes, for some ties and the layouts of one need."""
+
+    def __init__(self, ties: Ties, device_signatures: DeviceSignatures) -> None:
+        self.ties = ties
+        self._device_signatures = device_signatures
+        self._known: WeakKeyDictionary[Layout, dict[tuple[str, Texts], tuple[int, ...]]] = device_signatures.divisions
+
+    def of_node(self, layout: Layout, shown: Sequence[int], usage: AllocatedOverlay) -> Division:
+        """Return the division of a node. shown: the places in its layout of the devices in its contents."""
+        if not self.ties:
+            return ()
+        rows = self._known.setdefault(layout, {})
+        if len(rows) > MOST_ROWS:
+            rows.clear()
+        found: list[tuple[int, ...]] = []
+        free: list[bool] | None = None
+        for tie in self.ties:
+            key = (tie.attribute, tie.texts)
+            if key not in rows:
+                rows[key] = self._groups(layout, tie)
+            if not rows[key]:
+                found.append(())
+                continue
+            if free is None:
+                free = [not usage.is_taken(layout.listed_devices[at].id) for at in shown]
+            row = rows[key]
+            found.append(tuple(row[at] if is_free else NO_GROUP for at, is_free in zip(shown, free, strict=True)))
+        return tuple(found) if any(found) else ()
+
+    def _groups(self, layout: Layout, tie: Tie) -> tuple[int, ...]:
+        """Return the group of each device of a layout, numbered as they come; empty if none is in a group."""
+        selected = {listed.id for listed in self._device_signatures.selected(tie.texts, layout.node_inventory)}
+        lists = self._device_signatures.need.profile.features.list_attributes
+        numbers: dict[object, int] = {}
+        row: list[int] = []
+        for listed in layout.listed_devices:
+            value = _value(listed, tie.attribute, lists=lists) if listed.id in selected else None
+            row.append(NO_GROUP if value is None else numbers.setdefault(value, len(numbers)))
+        return tuple(row) if numbers else ()
+
+
+def _value(listed: InventoryDevice, attribute: str, *, lists: bool) -> object:
+    """Return by what a device is grouped; None if it is in no group."""
+    device = listed.device
+    if device.allows_multiple or device.consumes:
+        return None
+    value = constraints.value_of(device, listed.id.driver, attribute, lists=lists)
+    return None if value == constraints.UNREADABLE else value
+
+
+def waste(ties: Ties, division: Division, without: Iterable[int] = ()) -> int:
+    """Return the expected waste of a node, in thousandths of devices. without: places of devices that are taken."""
+    total, taken = 0, {*without}
+    for tie, row in zip(ties, division, strict=bool(division)):
+        free = Counter(group for at, group in enumerate(row) if group != NO_GROUP and at not in taken)
+        total += tie.weight * sum(count % tie.devices for count in free.values())
+    return total
+
+
+def growth(ties: Ties, division: Division, taken: Iterable[int]) -> int:
+    """Return how much more is wasted once the devices at these places are taken."""
+    return waste(ties, division, taken) - waste(ties, division) if division else 0
