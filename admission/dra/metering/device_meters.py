@@ -178,8 +178,9 @@ def failure(
 def lower_bound(meters: Meters, spec: ClaimSpec) -> Charge:
     """Return a lower bound on the charge of a claim, whichever devices it gets.
 
-    Only certain amounts are in it: of sources that measure claims or counts, and have no selector or one that the
-    request has word by word. Of a request with alternatives the cheapest counts, meter by meter.
+    Only certain amounts are in it: of sources that measure claims or counts, or a capacity of which the request asks
+    for an amount, and have no selector or one that the request has word by word. Of a request with alternatives the
+    cheapest counts, meter by meter.
     """
     total: dict[MeterName, int] = {}
     for name, meter in meters.meters.items():
@@ -393,11 +394,10 @@ def _alternatives(spec: ClaimSpec) -> Iterable[DeviceRequest]:
 
 
 def _least(rules: Sequence[_Rule], request: Request, meter: Meter) -> int:
-    """Return the least number of devices that a request is charged for."""
-    counts = [rule for rule in rules if rule.source.measure is Measure.COUNT]
+    """Return the least that a request is charged for the devices that it gets."""
     return min(
         (
-            sum(_is_certain(rule, option) for rule in counts) * (1 if option.mode == ALL else option.count)
+            sum(_certain_amount(rule, option) for rule in rules) * (1 if option.mode == ALL else option.count)
             for option in request.alternatives
             if not _free(option, meter)
         ),
@@ -411,6 +411,20 @@ def _parsed_requests(rule: _Rule, spec: ClaimSpec, meter: Meter) -> bool:
         all(_is_certain(rule, option) and not _free(option, meter) for option in request.alternatives)
         for request in spec.requests
     )
+
+
+def _certain_amount(rule: _Rule, option: DeviceRequest) -> int:
+    """Return what a source charges at least for each device that a request may get.
+
+    A share consumes no less than what is asked for, and a device that is not shared has no less.
+    """
+    if not _is_certain(rule, option):
+        return 0
+    if rule.source.measure is Measure.COUNT:
+        return 1
+    if rule.source.measure is not Measure.CAPACITY or option.capacity is None or option.inexact:
+        return 0
+    return _ceiling(option.capacity.get(rule.source.name, Fraction(0)))
 
 
 def _is_certain(rule: _Rule, option: DeviceRequest) -> bool:

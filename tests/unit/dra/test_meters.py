@@ -227,6 +227,22 @@ def test_the_least_a_claim_costs_is_known_before_any_device() -> None:
     assert device_meters.lower_bound(device_meters.compile_meters(some), claim.spec) == {"gpus": 5, "claims": 1}
 
 
+def test_a_share_costs_at_least_what_it_asks_for() -> None:
+    some = [
+        a_meter("memory", a_source("capacity", {"name": "memory"})),
+        a_meter("h100", a_source("capacity", {"name": "memory"}, selector=H100)),
+        a_meter("cores", a_source("capacity", {"name": "cores"})),
+    ]
+
+    def least(memory: str, count: int = 1) -> Any:
+        claim = a_claim("c", a_request("gpu", count, capacity={"requests": {"memory": memory}}))
+        return device_meters.lower_bound(device_meters.compile_meters(some), claim.spec)
+
+    assert least("10Gi", 2) == {"memory": 20 * 2**30}
+    assert least("500m") == {"memory": 1}, "rounded up, device by device"
+    assert least("1.5Gi") == {}, "Kubernetes 1.36 adds such amounts up wrongly"
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
