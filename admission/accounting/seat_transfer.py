@@ -1,4 +1,4 @@
-"""Transfer of seats and holdings from expected pods to the created ones, in one entry of the books."""
+"""Transfer of seats and holdings in one entry of the books: from expected pods to created ones, or to other nodes."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -19,12 +19,13 @@ def inherit(
     holdings: Iterable[Holding],
     at: datetime,
     actor: str,
+    reason: str = REASON,
 ) -> Entry:
     """Return the entry that opens seats and holdings and closes those that they replace.
 
     gone: the UIDs of the replaced pods and claims. With one entry, nothing is free in between or charged twice.
     """
-    closing = books.release(placement, pods=gone, claims=gone, at=at, actor=actor, reason=REASON)
+    closing = books.release(placement, pods=gone, claims=gone, at=at, actor=actor, reason=reason)
     opening = books.reserve(
         gang_uid=placement.gang_uid,
         gang=placement.gang,
@@ -33,7 +34,7 @@ def inherit(
         holdings=holdings,
         at=at,
         actor=actor,
-        reason=REASON,
+        reason=reason,
         on_behalf_of=placement.gang,
         user=placement.user,
     )

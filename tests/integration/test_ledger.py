@@ -8,10 +8,11 @@ from datetime import timedelta, timezone
 import pytest
 from blockbuster import blockbuster_ctx
 
-from admission.accounting import books
+from admission.accounting import books, seat_transfer
 from admission.accounting.books import Allocated, Book
 from admission.api.muster.ledger_entries import Bucket
-from admission.api.values.names import GangUid, QueueName, Uid
+from admission.api.values import names
+from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.errors import ConflictError, PageError
 from admission.ledger.db import engines, migrations
 from admission.ledger.sql_ledger import SqlLedger
@@ -31,6 +32,28 @@ async def test_posted_entries_are_there_after_a_restart(url: str) -> None:
         assert await ledger.load() == Book.replay(a_history())
     assert [p.sequence for p in posted] == [1, 2, 3, 4, 5, 6]
     assert len({p.digest for p in posted}) == 6
+
+
+async def test_a_seat_on_a_node_that_came_keeps_what_the_node_was_asked_as(url: str) -> None:
+    reserved, asked_as = a_gang(claims=2), names.node_to_come("x8", 1)
+    moved = seat_transfer.inherit(
+        Book.replay([reserved]).placements[GangUid("gang")],
+        gone=[*(seat.pod_uid for seat in reserved.seats), *(held.claim_uid for held in reserved.holdings)],
+        seats=[replace(seat, node=NodeName("come"), asked_as=asked_as) for seat in reserved.seats],
+        holdings=[replace(held, charge={GPU: 2}) for held in reserved.holdings],
+        at=minutes(1),
+        actor="muster",
+    )
+    async with SqlLedger.open(url, CLUSTER) as ledger:
+        await ledger.post_all([a_grant(), reserved, moved], epoch=1)
+
+    async with SqlLedger.open(url, CLUSTER) as ledger:
+        book = await ledger.load()
+        assert book == Book.replay([a_grant(), reserved, moved])
+        assert (await ledger.verify()).ok
+    seats = book.placements[GangUid("gang")].seats.values()
+    assert {(seat.node, seat.asked_as) for seat in seats} == {("come", asked_as)}
+    assert book.balance(QUEUE, GPU, Bucket.RESERVED) == 4
 
 
 async def test_times_keep_their_microseconds_and_come_back_in_utc(ledger: SqlLedger) -> None:

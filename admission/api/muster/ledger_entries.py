@@ -67,13 +67,23 @@ class Posting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """A pod's place on a node: opened when the plan is granted, closed when the pod is gone."""
+    """A pod's place on a node: opened when the plan is granted, closed when the pod is gone.
+
+    asked_as: what stood for the node when it was asked for (`names.node_to_come`), if the seat was moved to one that
+    came; else empty.
+    """
 
     pod_uid: Uid
     pod: str
     """`namespace/name`."""
     node: NodeName
     claims: tuple[Uid, ...] = ()
+    asked_as: NodeName = NodeName("")
+
+    @property
+    def as_asked(self) -> NodeName:
+        """Return the node as it was when the seat was granted: what stands for it if it was asked for."""
+        return self.asked_as or self.node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -212,6 +212,7 @@ class _Seat(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     pod: str
     node: str
     claims: tuple[str, ...]
+    asked_as: str = ""
 
 
 class _Holding(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -342,7 +343,13 @@ def _is_valid(holding: _Holding) -> bool:
 
 
 def _seat(seat: _Seat) -> Seat:
-    return Seat(pod_uid=Uid(seat.pod_uid), pod=seat.pod, node=NodeName(seat.node), claims=tuple(map(Uid, seat.claims)))
+    return Seat(
+        pod_uid=Uid(seat.pod_uid),
+        pod=seat.pod,
+        node=NodeName(seat.node),
+        claims=tuple(map(Uid, seat.claims)),
+        asked_as=NodeName(seat.asked_as),
+    )
 
 
 def _holding(holding: _Holding) -> Holding:

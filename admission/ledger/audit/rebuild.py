@@ -90,6 +90,7 @@ def _seats(cluster: str, placement: Placement) -> Iterator[dict[str, Any]]:
             "pod": seat.pod,
             "node": seat.node,
             "claims": encoding.compact(seat.claims),
+            "asked_as": seat.asked_as,
         }
 
 

@@ -29,6 +29,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 from sqlalchemy.types import TypeEngine
 
@@ -44,7 +45,7 @@ from admission.ledger.db.column_types import (
     whole_or_missing,
 )
 
-REVISION = "0005"
+REVISION = "0006"
 """The newest migration, whose schema this program reads and writes."""
 
 FORMATS = (1, 2)
@@ -163,6 +164,7 @@ open_seats = Table(
     Column("pod", Text, nullable=False),
     Column("node", String(253), nullable=False),
     Column("claims", Text, nullable=False),
+    Column("asked_as", String(253), nullable=False, server_default=text("''")),
     PrimaryKeyConstraint("cluster", "pod_uid"),
     ForeignKeyConstraint(["cluster", "gang_uid"], ["open_gangs.cluster", "open_gangs.gang_uid"]),
     Index(None, "cluster", "gang_uid"),

@@ -28,7 +28,16 @@ def text(value: Any) -> str:
 
 
 def of_seats(seats: Iterable[Seat]) -> list[Any]:
-    return [{"claims": list(s.claims), "node": s.node, "pod": s.pod, "pod_uid": s.pod_uid} for s in seats]
+    return [
+        {
+            **({"asked_as": seat.asked_as} if seat.asked_as else {}),
+            "claims": list(seat.claims),
+            "node": seat.node,
+            "pod": seat.pod,
+            "pod_uid": seat.pod_uid,
+        }
+        for seat in seats
+    ]
 
 
 def of_holdings(holdings: Iterable[Holding]) -> list[Any]:
@@ -60,6 +69,7 @@ def seats(encoded: str) -> tuple[Seat, ...]:
             pod=seat["pod"],
             node=NodeName(seat["node"]),
             claims=tuple(Uid(claim) for claim in seat["claims"]),
+            asked_as=NodeName(seat.get("asked_as", "")),
         )
         for seat in _decode(encoded)
     )

@@ -159,7 +159,7 @@ def _gang(placement: Placement | None) -> tuple[str, ...]:
 
 
 def _seat(cluster: str, gang: GangUid, seat: Seat) -> tuple[Any, ...]:
-    return cluster, seat.pod_uid, gang, seat.pod, seat.node, encoding.compact(seat.claims)
+    return cluster, seat.pod_uid, gang, seat.pod, seat.node, encoding.compact(seat.claims), seat.asked_as
 
 
 def _holding(cluster: str, gang: GangUid, holding: Holding) -> tuple[Any, ...]:

@@ -273,7 +273,13 @@ def _balance(row: Row[Any]) -> tuple[Account, int]:
 
 
 def _seat(row: Row[Any]) -> Seat:
-    return Seat(pod_uid=Uid(row.pod_uid), pod=row.pod, node=NodeName(row.node), claims=encoding.uids(row.claims))
+    return Seat(
+        pod_uid=Uid(row.pod_uid),
+        pod=row.pod,
+        node=NodeName(row.node),
+        claims=encoding.uids(row.claims),
+        asked_as=NodeName(row.asked_as),
+    )
 
 
 def _holding(row: Row[Any]) -> Holding:
