@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from admission.cycle.bulk_writes import BulkWriter
 from admission.cycle.capacity_requests import RequestKeeper
 from admission.cycle.look_ahead import LookAhead
-from admission.cycle.node_needs import NodeNeedsCheck
+from admission.cycle.node_needs import NodeNeedsCheck, SeatMoves
 from admission.cycle.scale_down import ScaleDown
 from admission.cycle.state.leader import Leader
 from admission.cycle.state.result import CycleLog
@@ -41,6 +41,7 @@ class Steps:
     preemption: Preemption
     look_ahead: LookAhead
     node_needs: NodeNeedsCheck
+    seat_moves: SeatMoves
     scale_down: ScaleDown
     report: CycleReport
 
@@ -93,6 +94,7 @@ def compose(leader: Leader, log: CycleLog) -> Steps:
         preemption=preemption,
         look_ahead=_look_ahead(leader, log),
         node_needs=_node_needs(leader, scheduling, commit),
+        seat_moves=_seat_moves(leader, scheduling),
         scale_down=_scale_down(leader, writer),
         report=_report(leader, log),
     )
@@ -243,6 +245,18 @@ def _node_needs(leader: Leader, scheduling: Scheduling, commit: GrantCommit) -> 
         commit=commit,
         state=leader.node_needs,
         shapes=leader.shapes,
+    )
+
+
+def _seat_moves(leader: Leader, scheduling: Scheduling) -> SeatMoves:
+    return SeatMoves(
+        settings=leader.settings,
+        executor=leader.process.executor,
+        mirror=leader.mirror,
+        fences=leader.fences,
+        nominations=leader.nominations,
+        cache=leader.scheduling,
+        scheduling=scheduling,
     )
 
 

@@ -46,11 +46,11 @@ async def run(leader: Leader, now: datetime) -> CycleResult:
         inputs = steps.inputs.regroup(inputs)
         await steps.finalizers.remove(inputs)
 
-    # 3. Hand the slots of a workload over to its pods, and finish what was granted and is not placed yet; but not from
-    # a book that may be out of date.
+    # 3. Hand slots over to pods, move some to nodes that came, and finish what was granted; not from an outdated book.
     if not mirror.is_down and term.is_confirmed:
         inputs = await steps.deallocation.collect(inputs)
         await steps.suspend_resume.hand_over(inputs)
+        await steps.seat_moves.commit(steps.inputs.regroup(inputs))
     if not mirror.is_down and term.is_confirmed:
         inputs = steps.inputs.regroup(inputs)
         inputs = steps.inputs.regroup(await steps.placement.finish(inputs))

@@ -1,15 +1,18 @@
 """The look at nodes that are not there: what held gangs need of them, and the grants with which queues ask for them.
 
-Of gangs whose queues ask for no nodes it is only reported.
+Of gangs whose queues ask for no nodes it is only reported. Where a fence leaves the devices of nodes that came to
+Muster, the gangs that asked for these are given places on them (`seat_moves`).
 """
 
+import contextlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from admission.api.snapshot import Snapshot
-from admission.api.values.names import GangUid
+from admission.api.values.names import GangUid, NodeName
 from admission.api.values.reasons import Hold
+from admission.cycle.executor import BackgroundExecutor
 from admission.cycle.state.fences import FenceState
 from admission.cycle.state.inputs import CycleInputs
 from admission.cycle.state.ledger_mirror import LedgerMirror
@@ -18,10 +21,12 @@ from admission.cycle.state.status import StatusState
 from admission.cycle.state.term import CycleSettings
 from admission.cycle.steps.commit import GrantCommit
 from admission.cycle.steps.schedule import Scheduling
+from admission.errors import LedgerUnavailableError
 from admission.quota.headroom import QueueUsage
 from admission.scheduling import cycle
-from admission.scheduling.capacity import expected_nodes, node_needs, node_requests
+from admission.scheduling.capacity import expected_nodes, node_needs, node_requests, seat_moves
 from admission.scheduling.capacity.node_needs import Assessment, Earlier
+from admission.scheduling.capacity.seat_moves import SeatMove
 from admission.scheduling.checks import budget, faults
 from admission.scheduling.checks.chain import Decision, Grant
 from admission.scheduling.checks.faults import During
@@ -95,7 +100,7 @@ class NodeNeedsCheck:
             queue_usage.keep(name, kept.charge)
         cluster = self.nominations.over(self.cache.predict_cluster(inputs, book, self.settings.steps), nominated)
         waiting = cycle.turns([*held.values()], partial(cycle.needed, rules=rules), rules, usage, queue_usage)
-        asker = node_requests.Asker(protections=self.fences.protections, snapshot=snapshot)
+        asker = node_requests.Asker(snapshot=snapshot)
         earlier = Earlier(expected, self.state.in_vain)
         find = partial(node_needs.assess, [*waiting], rules, cluster, queue_usage, bounds, earlier, asker)
         found, in_vain = faults.guard(During.PLANNING, "", find, rules.workspace.defects) or Assessment()
@@ -118,3 +123,39 @@ class NodeNeedsCheck:
             and decision.group.uid not in self.nominations.by_gang
             and (group := inputs.by_uid.get(decision.group.uid)) is not None
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeatMoves:
+    """Gives gangs places on the nodes that came for them, where kube-scheduler gives the devices to nobody."""
+
+    settings: CycleSettings
+    executor: BackgroundExecutor
+    mirror: LedgerMirror
+    fences: FenceState
+    nominations: Nominations
+    cache: SchedulingCache
+    scheduling: Scheduling
+
+    async def commit(self, inputs: CycleInputs) -> None:
+        """Commit the moves that are possible now. Their claims are allocated with those of all granted gangs."""
+        if not self.fences.protections.closed or self.mirror.is_down:
+            return
+        granted = (group for group in inputs.granted if group.uid not in inputs.taken_back)
+        groups = seat_moves.waiting(granted, self.mirror.book)
+        if not groups:
+            return
+        at, actor = inputs.now, self.mirror.actor
+        found = await self.executor.run(self._find, inputs, groups)
+        entries = [seat_moves.entry(move, self.mirror.book, at=at, actor=actor) for move in found]
+        with contextlib.suppress(LedgerUnavailableError):
+            await self.mirror.reserve([entry for entry in entries if entry is not None])
+
+    def _find(self, inputs: CycleInputs, groups: Sequence[Group]) -> list[SeatMove]:
+        book, nominated = self.mirror.book, self.nominations.by_gang.values()
+        rules = self.scheduling.rules(inputs, None)
+        cluster = self.nominations.over(self.cache.predict_cluster(inputs, book, self.settings.steps), nominated)
+        come = expected_nodes.arrived(expected_nodes.by_shape(inputs.granted), inputs.snapshot)
+        own = frozenset[NodeName]().union(*come.values())
+        usage = QueueUsage(inputs.tree, self.cache.usage(book))
+        return [*seat_moves.moves(groups, rules, cluster, usage, book, own)]

@@ -56,7 +56,7 @@ def missing(group: Group, book: Book, observed: ObservedAllocations) -> list[Mis
 def nodes_to_come(group: Group) -> Mapping[str, int]:
     """Return how many nodes of each NodeShape were asked for a gang, whether they have come or not."""
     seats = group.placement.seats.values() if group.placement is not None else ()
-    return asked_for(seat.node for seat in seats)
+    return asked_for(seat.as_asked for seat in seats)
 
 
 def asked_for(nodes: Iterable[NodeName]) -> Mapping[str, int]:
@@ -67,7 +67,7 @@ def asked_for(nodes: Iterable[NodeName]) -> Mapping[str, int]:
 def pods_to_come(group: Group) -> frozenset[Uid]:
     """Return the pods of a gang that have their places on nodes that were asked for, whether they have come or not."""
     seats = group.placement.seats if group.placement is not None else {}
-    return frozenset(uid for uid, seat in seats.items() if names.shape_of(seat.node) is not None)
+    return frozenset(uid for uid, seat in seats.items() if names.shape_of(seat.as_asked) is not None)
 
 
 def awaits_nodes(group: Group) -> bool:
@@ -78,9 +78,9 @@ def awaits_nodes(group: Group) -> bool:
 
 def nodes_asked_at(seat: Seat, placement: Placement) -> datetime | None:
     """Return when the node of a place was asked for; None for places on nodes that were there."""
-    if names.shape_of(seat.node) is None:
+    if names.shape_of(seat.as_asked) is None:
         return None
-    return names.joined_at(seat.node) or placement.reserved_at
+    return names.joined_at(seat.as_asked) or placement.reserved_at
 
 
 def outstanding(group: Group, is_there: Callable[[Pod], bool]) -> frozenset[Uid]:
@@ -93,7 +93,7 @@ def outstanding(group: Group, is_there: Callable[[Pod], bool]) -> frozenset[Uid]
     seated = [pod for pod in group.pods if pod.meta.uid in seats]
     absent = frozenset(pod.meta.uid for pod in seated if not is_there(pod))
     runs = len(seated) - len(absent) >= group.still_needed
-    if not absent or runs or all(names.joined_at(seats[uid].node) is not None for uid in absent):
+    if not absent or runs or all(names.joined_at(seats[uid].as_asked) is not None for uid in absent):
         return absent
     return frozenset(seats)
 

@@ -18,7 +18,7 @@ from admission.workloads.gangs import Group
 
 def allowed(queue: Queue, placement: Placement) -> timedelta:
     """Return how long a gang may take to run from its grant: longer if nodes were asked for it."""
-    asked = placement_progress.asked_for(seat.node for seat in placement.seats.values())
+    asked = placement_progress.asked_for(seat.as_asked for seat in placement.seats.values())
     return queue.provisioning.timeout if asked else queue.start_timeout
 
 
@@ -44,7 +44,9 @@ def eviction(
     every = [pod for pod in group.pods if pod.meta.uid in placement.seats]
     # Those that join a started gang on nodes that were asked for are taken back alone (`overdue`).
     seated = [
-        pod for pod in every if pod.phase != "Pending" or names.joined_at(placement.seats[pod.meta.uid].node) is None
+        pod
+        for pod in every
+        if pod.phase != "Pending" or names.joined_at(placement.seats[pod.meta.uid].as_asked) is None
     ]
     admitted = tuple(pod for pod in every if not pod.gated)
     pending = [pod.meta.name for pod in seated if pod.phase == "Pending"]
@@ -88,12 +90,12 @@ def overdue(group: Group, timeout: timedelta, now: datetime, previous_size: int 
     running = sum(pod.phase != "Pending" for pod in group.pods if pod.meta.uid in placement.seats)
     if late and running >= min(group.still_needed, previous_size):
         return tuple(late)
-    return tuple(pod for pod in late if names.joined_at(placement.seats[pod.meta.uid].node) is not None)
+    return tuple(pod for pod in late if names.joined_at(placement.seats[pod.meta.uid].as_asked) is not None)
 
 
 def ends(placement: Placement, queue: Queue, snapshot: Snapshot) -> list[datetime]:
     """Return when pods of a gang are taken back that do not run by then."""
-    late = {names.joined_at(seat.node): seat for seat in _pending(placement, snapshot)}
+    late = {names.joined_at(seat.as_asked): seat for seat in _pending(placement, snapshot)}
     found = [since + min(queue.provisioning.timeout, MAX_WAIT) for since in late if since is not None]
     return [*found, placement.reserved_at + min(allowed(queue, placement), MAX_WAIT)] if late else []
 

@@ -125,6 +125,37 @@ def test_karpenter_makes_the_nodes_of_a_gang_which_starts_whole_and_none_for_one
     eventually(lambda: team.used("gpus") == (0, 0), what="the gang is gone")
 
 
+@pytest.mark.since("1.36", "there are no DeviceTaintRules in v1beta2 to make a fence of")
+def test_behind_a_fence_karpenter_makes_the_nodes_of_a_gang_and_muster_gives_it_their_devices_whole(
+    control_plane: ControlPlane, muster: Muster, karpenter: Karpenter, team: Team
+) -> None:
+    client = control_plane.client()
+    muster.end()
+    muster.configure(fence=[fleet.DRIVER])
+    muster.start()
+    try:
+        team.submit("train", pods=4, gpus=4)
+        team.wait_running("train", 4, within=120)
+
+        nodes = sorted(node["metadata"]["name"] for node in karpenter.nodes)
+        assert len(nodes) == len(karpenter.claims) == 2
+        assert sorted(pod["spec"]["nodeName"] for pod in team.pods("train")) == sorted(nodes * 2)
+        _, why = eventually(
+            lambda: found if (found := team.placed("train"))[0] == "Allocate" else None,
+            what="it is said",
+        )
+        assert f"nodes were asked for (2 of shape a100x8); driver {fleet.DRIVER}: " in why
+        claims = client.items(f"/apis/resource.k8s.io/v1/namespaces/{team.namespace.name}/resourceclaims")
+        marks = [claim["metadata"]["annotations"]["muster.dev/placement"] for claim in claims]
+        assert [mark.startswith("allocated") for mark in marks] == [True] * 4
+        eventually(lambda: team.used("gpus") == (0, 16), what="what Muster gave is settled")
+        assert muster.wrong_books() is None
+        client.delete(f"{team.jobs}/train?propagationPolicy=Background")
+        eventually(lambda: team.used("gpus") == (0, 0), what="the gang is gone")
+    finally:
+        muster.unprotect()
+
+
 def pool_condition(control_plane: ControlPlane) -> tuple[str, str, str]:
     """Return what the shape says of its NodePool."""
     conditions = control_plane.client().get(SHAPE).get("status", {}).get("conditions", [])

@@ -19,16 +19,18 @@ import pytest
 
 from admission.accounting.books import Book
 from admission.api.capacity.provisioning_requests import Answer
+from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
 from admission.api.values import names
+from admission.api.values.decoding import Json
 from admission.api.values.names import NodeName
 from admission.errors import LedgerUnavailableError
 from admission.lifecycle import placement_progress
 from admission.scheduling.capacity import expected_nodes, scale_down
 from admission.simulation import in_memory
 from tests.builders import ClusterBuilder, a_cluster
-from tests.unit.cycle.autoscaled import PODS
+from tests.unit.cycle.autoscaled import PODS, AskingBehindFence
 from tests.unit.cycle.fences import MINUTE, KilledError
 from tests.unit.cycle.test_capacity_requests import REQUEST, Requesting
 
@@ -128,10 +130,25 @@ class UnderFire(Requesting):
             self.world._rest = replace(rest, nodes={**rest.nodes, node.name: changed})
 
 
-class Walk:
-    """A cluster with three shapes, and what happens to it by chance. under_fire: whether Muster and its ledger die."""
+class BehindFence(UnderFire, AskingBehindFence):
+    """The same behind a fence, where leaders give the devices; they are killed between two claims, too."""
 
-    def __init__(self, seed: int, *, under_fire: bool = False) -> None:
+    def __init__(self, builder: ClusterBuilder) -> None:
+        super().__init__(builder)
+        self._allocate, self.world.allocate = self.world.allocate, self._allocates  # type: ignore[method-assign]
+
+    async def _allocates(self, claim: Claim, allocation: Json) -> Claim:
+        self._live()
+        return await self._allocate(claim, allocation)
+
+
+class Walk:
+    """A cluster with three shapes, and what happens to it by chance. under_fire: whether Muster and its ledger die.
+
+    fenced: whether a fence keeps kube-scheduler off the devices.
+    """
+
+    def __init__(self, seed: int, *, under_fire: bool = False, fenced: bool = False) -> None:
         self.draw = random.Random(seed)  # noqa: S311 - the same walk each time
         self.under_fire = under_fire
         builder = a_cluster().node("old", gpus=4)
@@ -139,11 +156,11 @@ class Walk:
             builder.queue(name, gpus=24, provisioning=provisioning, requeue={"base": "1s", "max": "1m"})
         for name, most in MOST.items():
             builder.shape(name, gpus=GPUS[name], most=most, matches=LABELS[name])
-        self.play = UnderFire(builder)
+        self.play = BehindFence(builder) if fenced else UnderFire(builder)
         self.world, self.ledger = self.play.world, self.play.ledger
         # A Job controller takes its time, so that a gang is looked at that has lost pods.
         self.world.slow = bool(seed % 2)
-        self.made = self.killed = self.failed = self.joined = 0
+        self.made = self.killed = self.failed = self.joined = self.moved = 0
         self.unstarted: dict[str, set[str]] = {}
         """By gang with pods that have a place and do not run, the nodes of its places, when the last cycle ended."""
         self.used: set[str] = set()
@@ -269,7 +286,8 @@ class Walk:
                 late = self.world.now - since > 16 * MINUTE
                 if pod is not None and not pod.node and late:
                     assert is_disturbed, f"{seat.pod} waits since {since}"
-                self.joined += names.joined_at(seat.node) is not None
+                self.joined += names.joined_at(seat.as_asked) is not None
+                self.moved += bool(seat.asked_as)
         self.check_counts()
         self.check_requests(is_disturbed=is_disturbed)
         assert not self.play.taken, "pods that run were evicted one by one"
@@ -325,10 +343,11 @@ async def test_whatever_becomes_of_the_nodes_that_were_asked_for(seed: int) -> N
     await walk.finish()
 
 
-async def test_whatever_becomes_of_the_nodes_of_the_ledger_and_of_those_who_asked() -> None:
-    killed = failed = joined = 0
+@pytest.mark.parametrize("fenced", [False, True], ids=["pinned", "behind a fence"])
+async def test_whatever_becomes_of_the_nodes_of_the_ledger_and_of_those_who_asked(fenced: bool) -> None:
+    killed = failed = joined = moved = 0
     for seed in range(100, 110):
-        walk = Walk(seed, under_fire=True)
+        walk = Walk(seed, under_fire=True, fenced=fenced)
 
         for _ in range(STEPS):
             await walk.step()
@@ -337,6 +356,8 @@ async def test_whatever_becomes_of_the_nodes_of_the_ledger_and_of_those_who_aske
         killed += walk.killed
         failed += walk.failed
         joined += walk.joined
+        moved += walk.moved
     assert killed
     assert failed
     assert joined
+    assert bool(moved) is fenced

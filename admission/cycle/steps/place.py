@@ -212,7 +212,11 @@ class GangPlacement:
         requested = mode.requested(group.record, queue) if queue is not None else PlacementMode.AUTO
         found = mode.mode(requested, placement_progress.holdings(group, self.mirror.book), self.fences.protections)
         asked = placement_progress.nodes_to_come(group)
-        return replace(found, reason=node_requests.reason(asked)) if asked and isinstance(found, Chosen) else found
+        if not asked or isinstance(found, Hold):
+            return found
+        allocates = found.mode is PlacementMode.ALLOCATE
+        reason = f"{node_requests.asked(asked)}; {found.reason}" if allocates else node_requests.reason(asked)
+        return replace(found, reason=reason)
 
     def _apply_mode(
         self, inputs: CycleInputs, work: _Work, missing: Sequence[Missing], placement_mode: PlacementMode

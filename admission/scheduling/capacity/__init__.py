@@ -8,4 +8,5 @@ __all__ = [
     "node_requests",
     "pool_bounds",
     "scale_down",
+    "seat_moves",
 ]

@@ -84,7 +84,7 @@ def _arrival(_uid: GangUid, group: Group) -> Arrival | None:
     to_come, placement = placement_progress.pods_to_come(group), group.placement
     if placement is None or not to_come:
         return None
-    joined = {uid: names.joined_at(placement.seats[uid].node) for uid in to_come}
+    joined = {uid: names.joined_at(placement.seats[uid].as_asked) for uid in to_come}
     last = max((at for at in joined.values() if at is not None), default=None)
     started = [pod.started for pod in group.pods if pod.meta.uid in to_come and joined[pod.meta.uid] == last]
     times = [at for at in started if at is not None]

@@ -92,10 +92,10 @@ def asked(placement: Placement, snapshot: Snapshot) -> tuple[Asked, ...]:
     """Return what is asked for a gang; nothing if no nodes are."""
     members: dict[datetime | None, set[Uid]] = {}
     for uid, seat in placement.seats.items():
-        members.setdefault(names.joined_at(seat.node), set()).add(uid)
+        members.setdefault(names.joined_at(seat.as_asked), set()).add(uid)
     found: list[Asked] = []
     for at, uids in members.items():
-        pods = frozenset(uid for uid in uids if names.shape_of(placement.seats[uid].node) is not None)
+        pods = frozenset(uid for uid in uids if names.shape_of(placement.seats[uid].as_asked) is not None)
         if pods:
             key = _consumed(placement, pods, snapshot) or _key(placement, at)
             found.append(Asked(key=key, pods=pods, members=frozenset(uids), is_joining=at is not None))
@@ -114,7 +114,7 @@ def build(group: Group, one: Asked, provisioning: Provisioning, shapes: Mapping[
     """Return the request of a gang with a place. one: of `asked`."""
     namespace, _, name = one.key.partition("/")
     seats = group.placement.seats if group.placement is not None else {}
-    pods = [(pod, seats[pod.meta.uid].node) for pod in group.pods if pod.meta.uid in one.members and not pod.node]
+    pods = [(pod, seats[pod.meta.uid].as_asked) for pod in group.pods if pod.meta.uid in one.members and not pod.node]
     asked_of = placement_progress.asked_for(node for _, node in pods)
     return CapacityRequest(
         name=name,
@@ -183,7 +183,7 @@ def hold(placement: Placement, one: Asked, request: ProvisioningRequest | None, 
     is_leaving = request is not None and request.meta.deleted is not None
     if request is not None and Answer.PROVISIONED in request.answers and not is_leaving:
         return None
-    key, nodes = one.key, placement_progress.asked_for(placement.seats[uid].node for uid in one.pods)
+    key, nodes = one.key, placement_progress.asked_for(placement.seats[uid].as_asked for uid in one.pods)
     listed = ", ".join(f"{count} of shape {name}" for name, count in sorted(nodes.items()))
     if request is None:
         state = f"could not be made yet: {trouble}" if trouble else "is being made"

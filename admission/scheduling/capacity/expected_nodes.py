@@ -14,6 +14,7 @@ from itertools import chain
 from admission.api.capacity.node_shapes import NodeShape
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
+from admission.api.muster.ledger_entries import Seat
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import NodeName
@@ -40,13 +41,13 @@ def by_shape(granted: Iterable[Group]) -> dict[str, Expected]:
     for group in granted:
         placement = group.placement
         seats = placement.seats if placement is not None else {}
-        bound = {pod.meta.uid: pod.node for pod in group.pods if pod.node and pod.meta.uid in seats}
+        settled = {pod.meta.uid: node for pod in group.pods if (node := _node_of(pod, seats.get(pod.meta.uid)))}
         waiting = placement_progress.outstanding(group, is_there=_is_bound)
-        come = {seats[uid].node for uid in waiting if names.shape_of(seats[uid].node) is not None}
-        if placement is None or not any(seats[uid].node in come for uid in waiting - bound.keys()):
+        come = {seats[uid].as_asked for uid in waiting if names.shape_of(seats[uid].as_asked) is not None}
+        if placement is None or not any(seats[uid].as_asked in come for uid in waiting - settled.keys()):
             continue
-        used = frozenset(node for uid, node in bound.items() if seats[uid].node in come)
-        passed = frozenset(bound.values()) - used
+        used = frozenset(node for uid, node in settled.items() if seats[uid].as_asked in come)
+        passed = frozenset(settled.values()) - used
         for name in come:
             shape, since = names.shape_of(name) or "", names.joined_at(name) or placement.reserved_at
             known = found.get(shape, Expected(count=0, since=since, used=used))
@@ -57,6 +58,13 @@ def by_shape(granted: Iterable[Group]) -> dict[str, Expected]:
                 passed=known.passed | passed,
             )
     return found
+
+
+def _node_of(pod: Pod, seat: Seat | None) -> NodeName | None:
+    """Return the node of a pod with a place, of those that are there: where it is bound or its seat was moved."""
+    if seat is None:
+        return None
+    return pod.node or (seat.node if seat.asked_as else None) or None
 
 
 def _is_bound(pod: Pod) -> bool:

@@ -1,7 +1,8 @@
 """Grants on nodes that are asked for: a gang that needs nodes gets its quota, and its pods are let in towards them.
 
 The books have what stands for each such node in place of a name (`names.node_to_come`), no devices, and the charge of
-the plan. kube-scheduler binds the pods when nodes have come, and the charge is settled by what they get.
+the plan. kube-scheduler binds the pods when nodes have come, and the charge is settled by what they get; devices behind
+a fence Muster gives them (`seat_moves`).
 """
 
 from collections import Counter
@@ -23,7 +24,6 @@ from admission.scheduling.capacity.node_needs import NodesNeeded
 from admission.scheduling.checks import elastic
 from admission.scheduling.checks.chain import Grant
 from admission.scheduling.placement.mode import Chosen
-from admission.scheduling.placement.protection import Protections
 from admission.workloads import topology
 from admission.workloads.gangs import Group
 
@@ -35,7 +35,6 @@ LONGEST_NAME = 200
 class Asker:
     """Says for which gangs nodes are asked, of queues that ask for some (`node_needs.Asker`)."""
 
-    protections: Protections
     snapshot: Snapshot
 
     def refusal(self, group: Group, needed: NodesNeeded | None) -> str:
@@ -72,7 +71,7 @@ class Asker:
             )
         seats = group.placement.seats if group.placement is not None else {}
         outstanding = placement_progress.outstanding(group, is_there=lambda pod: bool(pod.node))
-        if placement_progress.asked_for(seats[uid].node for uid in outstanding):
+        if placement_progress.asked_for(seats[uid].as_asked for uid in outstanding):
             return "no more nodes are asked for before the pods are bound for which nodes were asked"
         if capacity_requests.asks_by_request(self.snapshot.queues.get(group.queue)):
             why_not = capacity_requests.unserved(self.snapshot) or capacity_requests.too_many_sets(group)
@@ -84,13 +83,6 @@ class Asker:
         why_not = _unknown_domain(topology.request(group), needed, self.snapshot)
         if why_not:
             return why_not
-        holdings = needed.grant.plan.holdings if needed.grant is not None else ()
-        drivers = {one.device.driver for holding in holdings for one in holding.devices}
-        closed = sorted(driver for driver in drivers if self.protections.of_driver(driver).closed)
-        if closed:
-            return (
-                f"no nodes are asked for devices behind a fence (driver {closed[0]}), which kube-scheduler cannot give"
-            )
         long = next((name for name in needed.counts if len(name) > LONGEST_NAME), None)
         return f"NodeShape {long} has a name of more than {LONGEST_NAME} characters" if long is not None else ""
 
@@ -136,9 +128,14 @@ def grant(needed: NodesNeeded, planned: Grant, joined_at: datetime | None = None
 
 
 def reason(counts: Mapping[str, int]) -> str:
-    """Return why kube-scheduler gives the devices of a gang for which nodes were asked."""
+    """Return who gives the devices of a gang for which nodes were asked."""
+    return f"{asked(counts)}; kube-scheduler gives it the devices of those that come, Muster those behind a fence"
+
+
+def asked(counts: Mapping[str, int]) -> str:
+    """Return which nodes were asked for."""
     listed = ", ".join(f"{count} of shape {name}" for name, count in sorted(counts.items()))
-    return f"nodes were asked for ({listed}); kube-scheduler gives it the devices of those that come"
+    return f"nodes were asked for ({listed})"
 
 
 def _without_devices(holding: Holding, come: Collection[str]) -> Holding:

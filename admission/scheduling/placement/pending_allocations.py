@@ -4,12 +4,15 @@ Its assume cache cannot be seen: a pod that it may bind, and that lacks devices,
 """
 
 from collections.abc import Collection, Iterator
+from datetime import datetime
 
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import Placement
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
 from admission.api.values.names import Uid
 from admission.dra.requests import extended_resources
+from admission.lifecycle import placement_progress
 
 
 def outsiders(snapshot: Snapshot, placements: Collection[Placement], opened: Collection[Uid]) -> Iterator[Pod]:
@@ -42,6 +45,25 @@ def in_flight(
         )
         if any(driver in (None, given.device.driver) for holding in lacking for given in holding.devices):
             yield placement
+
+
+def towards_nodes(
+    snapshot: Snapshot, placements: Collection[Placement], opened: Collection[Uid], until: datetime
+) -> Iterator[Pod]:
+    """Yield the pods that were let in towards nodes to come and lack devices: no book says which ones they may get.
+
+    until: the time up to which the nodes were asked for.
+    """
+    waiting = [
+        seat.pod_uid
+        for placement in placements
+        for seat in placement.seats.values()
+        if names.shape_of(seat.node) is not None
+        and (asked := placement_progress.nodes_asked_at(seat, placement)) is not None
+        and asked <= until
+    ]
+    free = _schedulable(snapshot, opened) if waiting else {}
+    return (free[uid] for uid in waiting if uid in free and _has_no_devices(free[uid], snapshot))
 
 
 def _schedulable(snapshot: Snapshot, opened: Collection[Uid]) -> dict[Uid, Pod]:

@@ -331,6 +331,7 @@ def _rule_is_heeded(driver: str, inputs: FenceInputs) -> _Missing | None:
         return None
     known_since = inputs.barriers.rules[driver] + SETTLING
     found = [_pod(pod) for pod in pending_allocations.outsiders(*_pending(inputs)) if pod.meta.created <= known_since]
+    found += map(_pod, pending_allocations.towards_nodes(*_pending(inputs), until=known_since))
     if not found:
         return None
     pods = _some(found)

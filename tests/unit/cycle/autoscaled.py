@@ -1,6 +1,7 @@
 """A cluster whose autoscaler starts nodes for pending pods, and whose kube-scheduler gives them the devices there."""
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from admission.accounting.books import Book
@@ -13,8 +14,10 @@ from admission.api.values.selectors import Taint
 from admission.default_ports import NoFences
 from admission.lifecycle import transitions
 from admission.scheduling.capacity.node_needs import Bounds
+from admission.scheduling.placement.protection import Barriers
 from admission.simulation import in_memory
 from tests.builders import ClusterBuilder, a_cluster
+from tests.unit.cycle.fences import fence
 from tests.unit.cycle.jobs import Jobs, Play
 
 PODS = {"mode": "Pods", "timeout": "15m"}
@@ -121,8 +124,10 @@ class Autoscaled(Jobs):
 class Asking(Play):
     """A leader without a fence, whose queue asks for nodes, and who looks in every cycle."""
 
+    kind: type[Autoscaled] = Autoscaled
+
     def __init__(self, builder: ClusterBuilder, ledger: in_memory.Ledger | None = None, **jobs: dict[str, Any]) -> None:
-        self.world = Autoscaled(builder)
+        self.world = self.kind(builder)
         super().__init__(self.world, ledger)
         self._prepare()
         for name, job in jobs.items():
@@ -135,3 +140,52 @@ class Asking(Play):
     def _prepare(self) -> None:
         self.leader = replace(self.leader, ports=replace(self.leader.ports, fences=NoFences()))
         self.leader.settings.node_needs = WITHOUT_PAUSE
+
+
+class Fenced(Autoscaled):
+    """Its kube-scheduler gives devices behind the fence to nobody, and binds pods where their claims are allocated."""
+
+    fenced = True
+
+    def schedule(self, book: Book) -> tuple[Pod, ...]:
+        if not self.fenced:
+            return super().schedule(book)
+        done: list[Pod] = []
+        for pod in self.pending():
+            claims = [self._claims[f"{pod.meta.namespace}/{pod.claim_name(one)}"] for one in pod.claims]
+            allocations = [claim.allocation for claim in claims if claim.allocation is not None]
+            if len(allocations) < len(claims):
+                continue
+            pools = {NodeName(one.device.pool) for found in allocations for one in found.devices}
+            fitting = (name for name, node in self._rest.nodes.items() if pools <= {name} and self._suits(node, pod))
+            node = next(fitting, None)
+            if node is not None:
+                self._allocate(pod, node, {}, {})
+                self._pods[pod.meta.uid] = replace(pod, node=node, phase="Running", ready=True, started=self.now)
+                done.append(self._pods[pod.meta.uid])
+        return tuple(done)
+
+    @staticmethod
+    def _suits(node: Node, pod: Pod) -> bool:
+        return all(node.meta.labels.get(key) == value for key, value in pod.node_selector.items())
+
+
+class AskingBehindFence(Asking):
+    """A leader who asks for nodes whose devices are behind a fence."""
+
+    kind = Fenced
+    world: Fenced
+
+    def __init__(self, builder: ClusterBuilder, ledger: in_memory.Ledger | None = None, **jobs: dict[str, Any]) -> None:
+        self.barriers = fence()
+        super().__init__(builder, ledger, **jobs)
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        self.leader = replace(self.leader, ports=replace(self.leader.ports, fences=NoFences(self.barriers)))
+
+    def put_up(self, since: datetime | None) -> None:
+        """Put up the fence, or lift it."""
+        self.barriers = fence(since) if since is not None else Barriers()
+        self.world.fenced = since is not None
+        self.leader = replace(self.leader, ports=replace(self.leader.ports, fences=NoFences(self.barriers)))

@@ -83,8 +83,8 @@ async def test_once_its_nodes_have_come_a_gang_runs_from_then() -> None:
 def a_gang(number: int, minutes: float, *, queue: str = "q", pods: int = 1, started: int = 1) -> Group:
     """Return a gang that asked so many minutes after noon as its number says, whose nodes came minutes later."""
     asked = NOON + number * MINUTE
-    seat = SimpleNamespace(node=names.node_to_come("x8", 1))
-    seats = {f"pod-{at}": seat for at in range(pods)} | {"here": SimpleNamespace(node=NodeName("n"))}
+    seat = SimpleNamespace(as_asked=names.node_to_come("x8", 1))
+    seats = {f"pod-{at}": seat for at in range(pods)} | {"here": SimpleNamespace(as_asked=NodeName("n"))}
     placement = cast("Placement", SimpleNamespace(queue=QueueName(queue), held_since=asked, seats=seats))
     at = asked + minutes * MINUTE
     made = [SimpleNamespace(meta=SimpleNamespace(uid=f"pod-{one}"), started=at) for one in range(started)]
@@ -109,7 +109,7 @@ def test_the_median_of_a_queue_is_that_of_its_gangs_whose_pods_have_all_started(
 def test_of_pods_that_join_a_gang_it_counts_when_their_nodes_were_asked_for() -> None:
     gang = a_gang(1, 3)
     later = NOON + 90 * MINUTE
-    seat = SimpleNamespace(node=names.node_to_come("x8", 1, later))
+    seat = SimpleNamespace(as_asked=names.node_to_come("x8", 1, later))
     cast("Any", gang.placement).seats["joins"] = seat
     late = SimpleNamespace(meta=SimpleNamespace(uid="joins"), started=None)
     cast("Any", gang).pods.append(late)

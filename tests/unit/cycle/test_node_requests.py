@@ -16,7 +16,7 @@ from admission.api.values.reasons import Hold
 from admission.cycle.state.result import CycleResult
 from admission.errors import LedgerUnavailableError
 from admission.simulation import in_memory
-from tests.builders import CLASS, ClusterBuilder, a_cluster
+from tests.builders import ClusterBuilder, a_cluster
 from tests.unit.cycle.autoscaled import PODS, Asking
 from tests.unit.cycle.fences import GPUS, MINUTE, KilledError, Q, a_leader, kinds, report
 
@@ -105,7 +105,6 @@ async def test_no_node_is_asked_for_while_the_node_pool_of_a_shape_is_not_there(
 
 
 NOT_ASKED: dict[str, tuple[dict[str, Any], str]] = {
-    "behind a fence": ({}, f"no nodes are asked for devices behind a fence (driver {CLASS})"),
     "in one domain of a label that nodes get when they come": (
         {"annotations": {names.TOPOLOGY: names.HOSTNAME}, "gpus": 4},
         f"in one domain of {names.HOSTNAME}: to which those of NodeShape x8 come is not known, unless spec.matchLabels",
@@ -116,9 +115,6 @@ NOT_ASKED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("job", "why"), NOT_ASKED.values(), ids=NOT_ASKED)
 async def test_a_gang_is_told_why_nobody_is_asked_for_its_nodes(job: dict[str, Any], why: str) -> None:
     play = Asking(asks().shape("x8", gpus=8), a={"pods": 2, **job})
-    if not job:
-        fenced = a_leader(play.world, play.ledger)
-        play.leader = replace(play.leader, ports=fenced.ports)
 
     hold = report(await play.forget_changes(), "a").hold
 
@@ -128,8 +124,8 @@ async def test_a_gang_is_told_why_nobody_is_asked_for_its_nodes(job: dict[str, A
     assert play.world.towards() == {}
 
 
-async def test_nodes_are_asked_for_as_soon_as_the_fence_is_lifted() -> None:
-    play = Asking(asks().shape("x8", gpus=8), a=JOB)
+async def test_nodes_are_asked_for_a_gang_that_asks_to_be_pinned_as_soon_as_the_fence_is_lifted() -> None:
+    play = Asking(asks(placement="Pin").shape("x8", gpus=8), a=JOB)
     without = play.leader.ports
     play.leader = replace(play.leader, ports=a_leader(play.world, play.ledger).ports)
     await play.forget_changes(2)
