@@ -21,7 +21,7 @@ from admission.dra.planner import node_filters
 from admission.errors import ConflictError, FixError, GoneError, RetryError
 from admission.lifecycle import placement_progress
 from admission.ports import CapacityRequests
-from admission.scheduling.capacity import capacity_requests, node_needs
+from admission.scheduling.capacity import capacity_requests, node_needs, unread_shapes
 from admission.scheduling.capacity.capacity_requests import Asked, CapacityRequest
 from admission.workloads.gangs import Group
 
@@ -42,7 +42,7 @@ class RequestKeeper:
         for group in groups:
             for one in self._asked(inputs, group):
                 is_there = one.key in inputs.snapshot.provisioning_requests or one.key in self.state.made
-                if is_there or self._is_open(group, one):
+                if is_there or self._is_open(group, one) or next(unread(inputs, group), None) is not None:
                     continue
                 provisioning = inputs.snapshot.queues[group.queue].provisioning
                 request = capacity_requests.build(group, one, provisioning, inputs.snapshot.shapes)
@@ -192,6 +192,19 @@ def shapeless(inputs: CycleInputs) -> tuple[Mapping[GangUid, str], Joining]:
     return found, joining
 
 
+def unread(inputs: CycleInputs, group: Group) -> Iterator[tuple[Asked, Hold]]:
+    """Yield why pods wait behind their gates whose NodeShape cannot be read: nobody knows the labels of their nodes."""
+    snapshot, placement = inputs.snapshot, group.placement
+    if placement is None or not unread_shapes.any_unread(snapshot):
+        return
+    gated = {pod.meta.uid for pod in group.pods if pod.gated}
+    for one in capacity_requests.asked(placement, snapshot):
+        asked_of = placement_progress.asked_for(placement.seats[uid].node for uid in one.pods & gated)
+        why = {name: why for name in sorted(asked_of) if (why := unread_shapes.reason(name, snapshot))}
+        if why:
+            yield one, capacity_requests.hold_unread(asked_of, *next(iter(why.items())))
+
+
 def _changed(request: ProvisioningRequest, inputs: CycleInputs) -> ConflictError | None:
     """Return that the nodes which are asked for are none of their shape any more, to which gates would be opened."""
     shape = capacity_requests.changed_shape(request, inputs.snapshot.shapes)
@@ -204,9 +217,7 @@ def _gone_shape(pod: Pod, placement: Placement, inputs: CycleInputs) -> str | No
     """Return the shape that is gone, of whose nodes none is there for a pod that waits for one."""
     seat = placement.seats[pod.meta.uid]
     shape, since = names.shape_of(seat.node), placement_progress.nodes_asked_at(seat, placement)
-    if pod.node or shape is None or since is None or shape in inputs.snapshot.shapes:
-        return None
-    if inputs.observed.is_unreadable("NodeShape", shape):
+    if pod.node or shape is None or since is None or not unread_shapes.is_gone(shape, inputs.snapshot):
         return None
     since = since.replace(microsecond=0)  # as the API server writes when nodes were made
     new = (node for node in inputs.snapshot.nodes.values() if node.meta.created >= since and not node.leaving)

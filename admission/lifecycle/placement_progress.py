@@ -5,7 +5,7 @@ it has just granted the gang or an earlier leader failed before the gang was pla
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -96,11 +96,6 @@ def outstanding(group: Group, is_there: Callable[[Pod], bool]) -> frozenset[Uid]
     if not absent or runs or all(names.joined_at(seats[uid].as_asked) is not None for uid in absent):
         return absent
     return frozenset(seats)
-
-
-def lost_shape(gates: Iterable[tuple[Pod, NodeName]], shapes: Collection[str]) -> str | None:
-    """Return a shape that is gone, of those whose nodes pods are let in to. shapes: those that exist."""
-    return next((name for name in asked_for(node for _, node in gates) if name not in shapes), None)
 
 
 def malformed_claim(group: Group, book: Book, observed: ObservedAllocations) -> str | None:

@@ -160,6 +160,10 @@ def _nodes(details: Mapping[str, Detail]) -> str:
             f"an autoscaler has to answer ProvisioningRequest {request} (`kubectl describe provreq {request}`);"
             " until then its quota is reserved, at most for the queue's provisioning.timeout"
         )
+    if "unread" in details:
+        return (
+            f"NodeShape {details['unread']} has to be mended, or Muster's right to read it, as the sentence above says"
+        )
     shapes = details.get("shapes")
     listed = ", ".join(shapes) if isinstance(shapes, list) else ""
     end = ", or other gangs have to end" if details.get("instead") == HoldReason.DEVICES_BUSY else ""

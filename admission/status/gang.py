@@ -31,6 +31,7 @@ from admission.dra.compatibility import SchedulerProfile
 from admission.dra.metering import meter_health
 from admission.dra.metering.device_meters import Meters
 from admission.dra.metering.meter_health import MeterHealth
+from admission.errors import MalformedObjectError
 from admission.lifecycle import refusals
 from admission.lifecycle.requeue_backoff import Backoff
 from admission.quota.tree import Tree
@@ -40,10 +41,13 @@ from admission.scheduling.capacity.node_needs import NodesNeeded
 from admission.scheduling.checks.chain import Decision, Grant
 from admission.scheduling.placement.mode import Chosen
 from admission.scheduling.placement.protection import NOTHING, Protections
-from admission.status import not_simulated
+from admission.status import node_shapes, not_simulated
 from admission.workloads import gang_key, topology
 from admission.workloads.gangs import Group
 from admission.workloads.kinds import podgroup, registry
+
+KEPT = frozenset({node_shapes.UP})
+"""What stays in the status of a NodeShape that cannot be read: only there is it known when its nodes were last up."""
 
 
 class ReportedPlacement(NamedTuple):
@@ -240,12 +244,16 @@ def conditions(inputs: StatusInputs) -> list[ConditionReport]:
         for name, meter in sorted(inputs.snapshot.meters.items())
     ]
     malformed = [
-        _conditions(plural, name, 0, condition("Ready", "Malformed", str(error), holds=False))
-        for plural, kind in (("meters", "Meter"), ("nodeshapes", "NodeShape"))
+        ConditionReport(plural=plural, name=name, generation=0, conditions=(_malformed(error),), keeps=keeps)
+        for plural, kind, keeps in (("meters", "Meter", frozenset[str]()), ("nodeshapes", "NodeShape", KEPT))
         for (of, name), error in sorted(inputs.snapshot.malformed.items())
         if of == kind
     ]
     return [*meters, *malformed, *inputs.shapes, *status.conditions(inputs.policies, inputs.snapshot, inputs.templates)]
+
+
+def _malformed(error: MalformedObjectError) -> Condition:
+    return condition("Ready", "Malformed", str(error), holds=False)
 
 
 def _conditions(plural: str, name: str, generation: int, ready: Condition) -> ConditionReport:
@@ -378,7 +386,7 @@ def _ready(name: MeterName, classes: Iterable[str], inputs: StatusInputs) -> Con
 
 
 SHORTAGE_REASONS = frozenset({HoldReason.NO_FEASIBLE_PLACEMENT, HoldReason.DEVICES_BUSY, HoldReason.POOL_INCOMPLETE})
-HARDWARE_KINDS = ("ResourceSlice", "Node", "DeviceClass")
+HARDWARE_KINDS = ("ResourceSlice", "Node", "DeviceClass", "NodeShape")
 
 
 def with_malformed_hardware(hold: Hold | Denial | None, snapshot: Snapshot) -> Hold | Denial | None:

@@ -13,9 +13,13 @@ from admission.api.kubernetes import devices, meta, nodes
 from admission.api.kubernetes.devices import Slice
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Node, Resources
-from admission.api.values import formats, quantities, selectors
+from admission.api.values import formats, names, quantities, selectors
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.selectors import Taint
+
+KIND = "NodeShape"
+KEY = f"{KIND}.{names.GROUP}"
+"""What `Snapshot.unwatched` calls the kind."""
 
 MOST_NODES = 5_000
 """The most nodes that a shape allows."""

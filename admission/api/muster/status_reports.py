@@ -89,9 +89,10 @@ class QueueReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConditionReport:
-    """Conditions of a Meter or a ClaimPolicy; `plural` is its resource name.
+    """Conditions of a Meter, a ClaimPolicy or a NodeShape; `plural` is its resource name.
 
-    outside: of a Meter, by class that it knows, the devices that pods outside every queue hold.
+    outside: of a Meter, by class that it knows, the devices that pods outside every queue hold. keeps: conditions that
+    stay as they are, of an object that cannot be read: what was known of it is not lost.
     """
 
     plural: str
@@ -99,6 +100,7 @@ class ConditionReport:
     generation: int
     conditions: tuple[Condition, ...]
     outside: Mapping[str, int] = field(default_factory=dict)
+    keeps: frozenset[str] = frozenset()
 
 
 NoticeReason = EventReason | HoldReason | EvictionReason | DenyReason

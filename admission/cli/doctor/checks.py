@@ -48,6 +48,9 @@ OLDEST_HEAD = timedelta(minutes=45)
 MOST_NAMED = 5
 """The most pods that are named."""
 
+SHAPE_CONDITIONS = ("Ready", "Matches", "NodePool")
+"""The conditions of a NodeShape that are false where something is wrong with it."""
+
 OVERDUE_FRACTION = 6
 """An authority with less than this fraction of its life left is overdue: Muster replaces it at a third."""
 
@@ -333,6 +336,23 @@ def _policy(obj: Json) -> Iterator[Finding]:
             yield findings.failed("policies", f"ClaimPolicy {name}: {condition.get('message')}", fix)
 
 
+async def shapes(inputs: CheckInputs) -> list[Finding]:
+    """Check the conditions of NodeShapes: whether they can be read, and their nodes are what they say."""
+    if not await _is_served(inputs.connection, watched_resources.SHAPES.path):
+        return [findings.skipped("shapes", "NodeShapes are not served; without them no nodes to come are planned with")]
+    found = await inputs.cluster.list_objects(watched_resources.SHAPES)
+    wrong = [finding for obj in found for finding in _shape(obj)]
+    return wrong or [findings.passed("shapes", f"nothing is wrong with the {len(found)} NodeShapes")]
+
+
+def _shape(obj: Json) -> Iterator[Finding]:
+    conditions: list[Mapping[str, Any]] = (obj.get("status") or {}).get("conditions") or []
+    for condition in conditions:
+        if condition.get("type") in SHAPE_CONDITIONS and condition.get("status") == "False":
+            name = obj["metadata"]["name"]
+            yield findings.warning("shapes", f"NodeShape {name}: {condition.get('message')}", "mend it, as it says")
+
+
 async def _is_served(connection: Connection, path: str) -> bool:
     try:
         await connection.get(path, {"limit": 1})
@@ -374,8 +394,9 @@ CHECKS = {
     "queues": queues,
     "outside queues": outside,
     "policies": policies,
+    "shapes": shapes,
 }
 """The name of a check → the check, in order."""
 
-READING_OWN_KINDS = ("queues", "outside queues", "policies")
+READING_OWN_KINDS = ("queues", "outside queues", "policies", "shapes")
 """Checks that read Muster's own objects."""

@@ -18,6 +18,7 @@ from admission.api.values import names
 from admission.api.values.decoding import Json
 from admission.api.values.names import GangUid, NodeName, Uid
 from admission.api.values.reasons import Hold, HoldReason
+from admission.cycle import capacity_requests
 from admission.cycle.bulk_writes import BulkWriter
 from admission.cycle.capacity_requests import RequestKeeper
 from admission.cycle.executor import BackgroundExecutor
@@ -41,7 +42,7 @@ from admission.errors import ConflictError, FixError, GoneError, RetryError
 from admission.lifecycle import placement_check, placement_progress, transitions
 from admission.lifecycle.placement_progress import Missing
 from admission.ports import Claims, Traces
-from admission.scheduling.capacity import node_requests
+from admission.scheduling.capacity import node_requests, unread_shapes
 from admission.scheduling.checks import faults
 from admission.scheduling.checks.faults import During
 from admission.scheduling.placement import mode
@@ -177,7 +178,8 @@ class GangPlacement:
         if unread is not None:
             work.hold = _waits(f"claim {unread} cannot be read", unread)
             return work
-        lost = placement_progress.lost_shape(start.gates, inputs.snapshot.shapes)
+        asked = placement_progress.asked_for(node for _, node in start.gates)
+        lost = next((name for name in asked if unread_shapes.is_gone(name, inputs.snapshot)), None)
         if lost is not None:
             work.errors.append(ConflictError(f"NodeShape {lost}, of which nodes were asked for, is gone"))
         waits = self._await_nodes(inputs, work) if start.gates else None
@@ -193,7 +195,8 @@ class GangPlacement:
     def _await_nodes(self, inputs: CycleInputs, work: _Work) -> Hold | None:
         """Return why a gang waits for the nodes that it was asked for; note what pods wait for that only join it."""
         hold: Hold | None = None
-        for one, answer in self.requests.answers(inputs, work.group):
+        answers = self.requests.answers(inputs, work.group)
+        for one, answer in (*answers, *capacity_requests.unread(inputs, work.group)):
             if one.is_joining:
                 work.closed |= one.members
                 if isinstance(answer, Hold):

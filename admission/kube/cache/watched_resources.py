@@ -63,8 +63,7 @@ class Kind:
 
         It does without kinds of its own that are optional, since roles may be applied later than CRDs.
         """
-        is_own = self.optional and self.group == names.GROUP
-        return is_own or self.may_be_missing or bool(self.workload_kind or self.storage)
+        return self.may_be_missing or bool(self.workload_kind or self.storage)
 
     @property
     def unwatched_key(self) -> str:
@@ -134,8 +133,16 @@ def _storage(
 
 
 def _own(name: str, plural: str, field: str, decode: Callable[[Json], Any], *, optional: bool = False) -> Kind:
-    group, version = names.GROUP, names.VERSION
-    return Kind(name=name, group=group, version=version, plural=plural, field=field, decode=decode, optional=optional)
+    return Kind(
+        name=name,
+        group=names.GROUP,
+        version=names.VERSION,
+        plural=plural,
+        field=field,
+        decode=decode,
+        optional=optional,
+        may_be_missing=optional,
+    )
 
 
 PODS = _core("Pod", "pods", pods.decode, by_uid=True, ignores_version=lambda pod: bool(pod.node))
@@ -182,7 +189,7 @@ QUEUES = _own("Queue", "queues", "queues", queues.decode)
 METERS = _own("Meter", "meters", "meters", meters.decode)
 GANGS = _own("Gang", "gangs", "gangs", gangs.decode)
 POLICIES = _own("ClaimPolicy", "claimpolicies", "policies", claim_policies.decode_stored)
-SHAPES = _own("NodeShape", "nodeshapes", "shapes", node_shapes.decode, optional=True)
+SHAPES = _own(node_shapes.KIND, "nodeshapes", "shapes", node_shapes.decode, optional=True)
 """Optional: an upgrade may leave the CRD to be applied later, and nothing but plans for nodes to come reads it."""
 REQUESTS = Kind(
     name=provisioning_requests.KIND,

@@ -256,9 +256,11 @@ def _queue_summary(summary: QueueSummary) -> dict[str, Any]:
 def condition_status(report: ConditionReport, before: Json, *, now: datetime) -> dict[str, Any]:
     """Return the status of a Meter, a ClaimPolicy or a NodeShape."""
     outside = [{"deviceClass": name, "devices": devices} for name, devices in sorted(report.outside.items())]
+    known = (one for one in before.get("conditions") or () if isinstance(one, Mapping))
+    kept = [dict(one) for one in known if one.get("type") in report.keeps]
     status = {
         "observedGeneration": report.generation or None,
-        "conditions": conditions(report.conditions, before, now=now, generation=report.generation),
+        "conditions": [*conditions(report.conditions, before, now=now, generation=report.generation), *kept],
         "outsideQueues": outside or None,
     }
     return _without_none(status)

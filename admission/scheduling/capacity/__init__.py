@@ -9,4 +9,5 @@ __all__ = [
     "pool_bounds",
     "scale_down",
     "seat_moves",
+    "unread_shapes",
 ]

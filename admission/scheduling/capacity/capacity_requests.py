@@ -184,7 +184,6 @@ def hold(placement: Placement, one: Asked, request: ProvisioningRequest | None, 
     if request is not None and Answer.PROVISIONED in request.answers and not is_leaving:
         return None
     key, nodes = one.key, placement_progress.asked_for(placement.seats[uid].as_asked for uid in one.pods)
-    listed = ", ".join(f"{count} of shape {name}" for name, count in sorted(nodes.items()))
     if request is None:
         state = f"could not be made yet: {trouble}" if trouble else "is being made"
     elif is_leaving:
@@ -193,9 +192,19 @@ def hold(placement: Placement, one: Asked, request: ProvisioningRequest | None, 
         state = f"was accepted ({request.progress or request.answers[Answer.ACCEPTED]})"
     else:
         state = f"is not answered yet{f' ({request.progress})' if request.progress else ''}"
-    message = f"nodes were asked for ({listed}): {KIND} {key} {state}; its quota is reserved"
+    message = f"nodes were asked for ({_listed(nodes)}): {KIND} {key} {state}; its quota is reserved"
     details: dict[str, Detail] = {"nodes": sum(nodes.values()), "provisioningRequest": key.partition("/")[2]}
     return Hold(HoldReason.NODES_NEEDED, message, details)
+
+
+def hold_unread(asked_of: Mapping[str, int], name: str, why: str) -> Hold:
+    """Return the hold of pods for nodes of a shape that cannot be read. asked_of: all nodes that were asked for."""
+    message = f"nodes were asked for ({_listed(asked_of)}), but {why}; mend it. Until then its quota is reserved"
+    return Hold(HoldReason.NODES_NEEDED, message, {"nodes": sum(asked_of.values()), "unread": name})
+
+
+def _listed(nodes: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} of shape {name}" for name, count in sorted(nodes.items()))
 
 
 def annotations(request: ProvisioningRequest) -> Mapping[str, str]:

@@ -18,7 +18,9 @@ from admission.api.muster.ledger_entries import Seat
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import NodeName
+from admission.dra.planner import node_filters
 from admission.lifecycle import placement_progress
+from admission.scheduling.capacity import unread_shapes
 from admission.workloads.gangs import Group
 
 
@@ -26,13 +28,15 @@ from admission.workloads.gangs import Group
 class Expected:
     """The nodes of one shape that are expected. since: when the first of their gangs asked.
 
-    used: by pods for whose gangs they are. passed: by pods of these gangs that wait for them no more.
+    used: by pods for whose gangs they are. passed: by pods of these gangs that wait for them no more. pods: those that
+    were let in towards them and are not bound.
     """
 
     count: int
     since: datetime
     used: frozenset[NodeName]
     passed: frozenset[NodeName] = frozenset()
+    pods: tuple[Pod, ...] = ()
 
 
 def by_shape(granted: Iterable[Group]) -> dict[str, Expected]:
@@ -48,6 +52,10 @@ def by_shape(granted: Iterable[Group]) -> dict[str, Expected]:
             continue
         used = frozenset(node for uid, node in settled.items() if seats[uid].as_asked in come)
         passed = frozenset(settled.values()) - used
+        let_in: defaultdict[NodeName, list[Pod]] = defaultdict(list)
+        for pod in group.pods:
+            if pod.meta.uid in waiting and not (pod.node or pod.gated):
+                let_in[seats[pod.meta.uid].as_asked].append(pod)
         for name in come:
             shape, since = names.shape_of(name) or "", names.joined_at(name) or placement.reserved_at
             known = found.get(shape, Expected(count=0, since=since, used=used))
@@ -56,6 +64,7 @@ def by_shape(granted: Iterable[Group]) -> dict[str, Expected]:
                 since=min(known.since, since),
                 used=known.used | used,
                 passed=known.passed | passed,
+                pods=(*known.pods, *let_in[name]),
             )
     return found
 
@@ -76,16 +85,16 @@ def arrived(expected: Mapping[str, Expected], snapshot: Snapshot) -> Mapping[str
 
     A node counts that was made since then, by the API server's clock and in whole seconds, and is not being taken away;
     those first on which pods of these gangs are. One that is of several shapes is given to the one of which the fewest
-    have come.
+    have come. Of a shape that cannot be read are nodes to which pods are kept that were let in towards it.
     """
-    shapes = {name: shape for name in sorted(expected) if (shape := snapshot.shapes.get(name)) is not None}
-    if not shapes:
+    known = [name for name in sorted(expected) if not unread_shapes.is_gone(name, snapshot)]
+    if not known:
         return {}
     used = frozenset(chain.from_iterable(one.used for one in expected.values()))
     passed = frozenset(chain.from_iterable(one.passed for one in expected.values())) - used
     options: dict[NodeName, list[str]] = {}
     for node in snapshot.nodes.values():
-        of = [name for name, shape in shapes.items() if _is_new(node, shape, expected[name])]
+        of = [name for name in known if _is_new(node, snapshot.shapes.get(name), expected[name])]
         if of and not node.leaving and node.name not in passed:
             options[node.name] = of
     come = Counter(chain.from_iterable(options.values()))
@@ -127,11 +136,18 @@ def _has_all(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
     return all(labels.get(key) == value for key, value in wanted.items())
 
 
-def _is_new(node: Node, shape: NodeShape, expected: Expected) -> bool:
-    """Return whether a node of a shape was made since the first gang asked, or has pods of those who asked."""
-    if not shape.is_shape_of(node):
+def _is_new(node: Node, shape: NodeShape | None, expected: Expected) -> bool:
+    """Return whether a node of a shape was made since the first gang asked, or has pods of those who asked.
+
+    shape: None if it cannot be read.
+    """
+    if shape is not None and not shape.is_shape_of(node):
         return False
-    return node.meta.created >= expected.since.replace(microsecond=0) or node.name in expected.used
+    if node.name in expected.used:
+        return True
+    if node.meta.created < expected.since.replace(microsecond=0):
+        return False
+    return shape is not None or any(node_filters.matches(pod, node) for pod in expected.pods)
 
 
 @dataclass(slots=True)
@@ -148,7 +164,7 @@ class ExpectedNodes:
 
     def mark(self, snapshot: Snapshot, granted: Iterable[Group]) -> Snapshot:
         """Return the snapshot in which no gang is planned on nodes that came for another."""
-        come = arrived(by_shape(granted), snapshot) if snapshot.shapes else {}
+        come = arrived(by_shape(granted), snapshot) if snapshot.shapes or unread_shapes.any_unread(snapshot) else {}
         found = frozenset(chain.from_iterable(come.values()))
         if not found:
             return snapshot

@@ -13,6 +13,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import NodeName
 from admission.lifecycle import placement_progress
+from admission.scheduling.capacity import unread_shapes
 from admission.workloads.gangs import Group
 
 ANNOTATIONS = ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt")
@@ -42,6 +43,7 @@ def needed(granted: Iterable[Group], planned: Iterable[NodeName], snapshot: Snap
     """Return the nodes that have to stay, of the shapes that there are.
 
     granted: the gangs with a place that do not run in full. planned: the nodes of plans whose devices are being freed.
+    While a shape cannot be read, nodes that had to stay before do: they may be of that shape.
     """
     found = set(planned)
     for group in granted:
@@ -51,11 +53,14 @@ def needed(granted: Iterable[Group], planned: Iterable[NodeName], snapshot: Snap
         found.update(pod.node for pod in group.pods if pod.meta.uid in outstanding)
     found.update(name for name, node in snapshot.nodes.items() if node.reserved)
     shapes = snapshot.shapes.values()
+    is_unread = unread_shapes.any_unread(snapshot)
     nodes = (snapshot.nodes.get(name) for name in found)
     return frozenset(
         node.name
         for node in nodes
-        if node is not None and not node.leaving and any(shape.is_shape_of(node) for shape in shapes)
+        if node is not None
+        and not node.leaving
+        and (any(shape.is_shape_of(node) for shape in shapes) or (is_unread and is_marked(node)))
     )
 
 

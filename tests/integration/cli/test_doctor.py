@@ -44,6 +44,7 @@ CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 QUEUES = "/apis/muster.dev/v1alpha1/queues"
 METERS = "/apis/muster.dev/v1alpha1/meters"
 POLICIES = "/apis/muster.dev/v1alpha1/claimpolicies"
+SHAPES = "/apis/muster.dev/v1alpha1/nodeshapes"
 RULES = "/apis/resource.k8s.io/v1/devicetaintrules"
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -245,6 +246,10 @@ SEEN: dict[str, tuple[str, Callable[[FakeApi], None], dict[str, Any], Verdict, s
     "no Meter": ("outside queues", NOTHING, {}, Verdict.OK, "no Meter counts a device class"),
     "no policies": ("policies", NOTHING, {}, Verdict.OK, "all of 0 ClaimPolicies is applied"),
     "a flawed policy": ("policies", condition(POLICIES, "Ready"), {}, Verdict.FAILED, "ClaimPolicy one: it is upside"),
+    "no shapes": ("shapes", NOTHING, {}, Verdict.OK, "nothing is wrong with the 0 NodeShapes"),
+    "an unreadable shape": ("shapes", condition(SHAPES, "Ready"), {}, Verdict.WARNING, "NodeShape one: it is upside"),
+    "a shape that nodes differ from": ("shapes", condition(SHAPES, "Matches"), {}, Verdict.WARNING, "it is upside"),
+    "a shape of which no node is up": ("shapes", condition(SHAPES, "Up"), {}, Verdict.OK, "nothing is wrong"),
     "a meter that is not ready": ("queues", condition(METERS, "Ready"), {}, Verdict.WARNING, "Meter one: it is upside"),
 }  # fmt: skip
 

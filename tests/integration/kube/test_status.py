@@ -14,16 +14,20 @@ from admission.api.muster import gangs
 from admission.api.muster.gangs import GangReport, Phase, PlannedClaim, PlannedPod
 from admission.api.muster.status_reports import ConditionReport, EventType, MeterUse, Notice, QueueReport, QueueSummary
 from admission.api.schemas import crds
+from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.api.values.reasons import Denial, DenyReason, EventReason, Hold, HoldReason
-from admission.errors import FixError
+from admission.errors import FixError, MalformedObjectError, Problem
 from admission.kube.cache import watched_resources
 from admission.kube.cache.store import Store
 from admission.kube.client.connection import Connection, PatchKind
 from admission.kube.writers import events, status_encoding
 from admission.kube.writers.status import Reporter
+from admission.status import gang as status_gang
+from tests.builders import a_cluster
 from tests.integration.kube.fake_api import FakeApi, status
+from tests.unit.status.test_gang import facts_of
 
 GANGS = watched_resources.GANGS.path
 GANG = "/apis/muster.dev/v1alpha1/namespaces/team/gangs/train"
@@ -308,6 +312,24 @@ async def test_conditions_go_to_their_kind(api: FakeApi, reporter: Reporter) -> 
     assert api.last("PATCH", "/apis/muster.dev/v1alpha1/claimpolicies/x/status").body["kind"] == "ClaimPolicy"
     with pytest.raises(FixError, match="not of pods"):
         await reporter.conditions(ConditionReport(plural="pods", name="x", generation=1, conditions=()))
+
+
+async def test_a_shape_that_cannot_be_read_goes_on_to_say_when_its_nodes_were_last_up(
+    api: FakeApi, reporter: Reporter
+) -> None:
+    up = {"type": "Up", "status": "False", "reason": "NoNodes", "message": "none", "lastTransitionTime": "2026-01-01"}
+    stored = {"metadata": {"name": "x"}, "status": {"conditions": [up, {"type": "Ready", "status": "True"}]}}
+    api.put("/apis/muster.dev/v1alpha1/nodeshapes", stored)
+    error = MalformedObjectError("NodeShape", "x", (Problem("spec.maxCount", "is odd"),))
+    facts = replace(facts_of(a_cluster()), snapshot=Snapshot(malformed={("NodeShape", "x"): error}))
+
+    (report,) = [one for one in status_gang.conditions(facts) if one.plural == "nodeshapes"]
+    await reporter.conditions(report)
+
+    written = api.last("PATCH", "/apis/muster.dev/v1alpha1/nodeshapes/x/status").body["status"]["conditions"]
+    ready, kept = written
+    assert (ready["reason"], ready["message"]) == ("Malformed", "NodeShape x: spec.maxCount: is odd")
+    assert kept == up
 
 
 async def test_reports_of_what_is_gone_do_no_harm(api: FakeApi, reporter: Reporter) -> None:

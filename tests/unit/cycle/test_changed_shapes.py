@@ -1,15 +1,21 @@
-"""NodeShapes that are deleted or changed while gangs wait for their nodes."""
+"""NodeShapes that are deleted, changed or cannot be read while gangs wait for their nodes."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
+from admission.api.capacity import node_shapes
+from admission.api.capacity.node_shapes import NodeShape
 from admission.api.capacity.provisioning_requests import Answer
 from admission.api.values import names
-from admission.errors import MalformedObjectError
+from admission.errors import FixError, MalformedObjectError, Problem
+from admission.status import advice
 from tests.unit.cycle.autoscaled import Asking
+from tests.unit.cycle.fences import MINUTE, report
 from tests.unit.cycle.test_capacity_requests import Requesting, asks as asks_by_request
 from tests.unit.cycle.test_node_requests import JOB, asks, charged, reason
+from tests.unit.cycle.test_scale_down import Keeping
 
 
 @pytest.mark.parametrize("succeeded", [False, True])
@@ -100,6 +106,142 @@ async def test_labels_that_somebody_has_written_on_a_request_end_at_worst_that_r
 
     assert len(play.requests.there) == 1
     assert charged(play) == 16
+
+
+MALFORMED = MalformedObjectError("NodeShape", "x8", (Problem("spec.maxCount", "is odd"),))
+
+
+FORBIDDEN = "list nodeshapes: forbidden (403)"
+
+
+def break_shape(play: Asking, how: str = "malformed") -> Mapping[str, NodeShape]:
+    """Have the shape be one that Muster cannot read, or may not; return the shapes before."""
+    rest = play.world._rest
+    if how == "malformed":
+        play.world._rest = replace(rest, shapes={}, malformed={("NodeShape", "x8"): MALFORMED})
+    else:
+        play.world._rest = replace(rest, shapes={}, unwatched={node_shapes.KEY: FORBIDDEN})
+    return rest.shapes
+
+
+def mend_shape(play: Asking, shapes: Mapping[str, NodeShape]) -> None:
+    play.world._rest = replace(play.world._rest, shapes=shapes, malformed={}, unwatched={})
+
+
+@pytest.mark.parametrize("how", ["malformed", "forbidden"])
+async def test_nodes_of_a_shape_that_cannot_be_read_stay_those_of_the_gang_that_asked(how: str) -> None:
+    play = Asking(asks().queue("other", gpus=100).shape("x8", gpus=8), a=JOB)
+    await play.forget_changes()
+    break_shape(play, how)
+    play.world.submit("s", queue="other", pods=1, gpus=1)
+    bind, play.world.schedule = play.world.schedule, lambda _: ()  # type: ignore[method-assign, assignment]
+    play.world.add("n1", "n2")
+    play.world.add("n3", shape="y8")
+
+    await play.forget_changes(2)
+    play.world.schedule = bind  # type: ignore[method-assign]
+    await play.forget_changes(2)
+
+    assert play.world.bound() == {"a-0": "n1", "a-1": "n2", "s-0": "n3"}
+    assert play.leader.evictions.backoffs == {}
+
+
+async def test_no_gang_is_planned_on_a_shape_that_cannot_be_read_and_its_hold_says_why() -> None:
+    play = Asking(asks().shape("x8", gpus=8), a=JOB)
+    shapes = break_shape(play)
+
+    result = await play.forget_changes(2)
+
+    assert (charged(play), play.world.towards()) == (0, {})
+    hold = report(result, "a").hold
+    assert hold is not None
+    assert "not counted, since it cannot be read: NodeShape x8: spec.maxCount: is odd; mend it" in hold.message
+    (ready,) = [one.conditions[0] for one in result.conditions if one.plural == "nodeshapes"]
+    assert (ready.status, ready.reason, ready.message) == ("False", "Malformed", str(MALFORMED))
+    mend_shape(play, shapes)
+    await play.forget_changes()
+    assert len(play.world.towards()) == 2
+
+
+@pytest.mark.parametrize(
+    ("how", "why"), [("malformed", str(MALFORMED)), ("forbidden", f"NodeShapes cannot be read: {FORBIDDEN}")]
+)
+@pytest.mark.parametrize("is_made", [True, False])
+async def test_a_gang_behind_its_gates_waits_for_a_shape_that_cannot_be_read_to_be_mended(
+    is_made: bool, how: str, why: str
+) -> None:
+    play = Requesting(asks_by_request(), a=JOB)
+    play.requests.fails = None if is_made else FixError("not now")
+    await play.forget_changes()
+    shapes = break_shape(play, how)
+    play.requests.fails = None
+    if is_made:
+        play.requests.answer(Answer.PROVISIONED)
+
+    result = await play.forget_changes(3)
+
+    assert (charged(play), play.world.towards(), play.leader.evictions.backoffs) == (16, {}, {})
+    assert len(play.requests.made) == is_made, "none is made for nodes of which nobody knows the labels"
+    found = report(result, "a")
+    assert found.hold is not None
+    assert (found.phase, found.hold.reason) == ("Reserved", "NodesNeeded")
+    assert f"2 of shape x8), but {why}; mend it" in found.hold.message
+    assert advice.advice(found).startswith("NodeShape x8 has to be mended")
+    mend_shape(play, shapes)
+    await play.forget_changes()
+    if not is_made:
+        play.requests.answer(Answer.PROVISIONED)
+        await play.forget_changes()
+    assert len(play.world.towards()) == 2
+    assert len(play.requests.made) == 1
+
+
+async def test_a_gang_whose_shape_is_not_mended_gives_everything_back_at_the_timeout() -> None:
+    play = Requesting(asks_by_request(), a=JOB)
+    await play.forget_changes()
+    break_shape(play)
+
+    play.world.now += 16 * MINUTE
+    await play.forget_changes(3)
+
+    assert (charged(play), play.requests.there) == (0, [])
+
+
+async def test_pods_that_join_a_gang_wait_for_their_shape_to_be_mended_and_the_gang_goes_on() -> None:
+    play = Requesting(asks_by_request(), a=JOB)
+    await play.forget_changes()
+    play.requests.answer(Answer.PROVISIONED)
+    play.world.add("n1", "n2")
+    await play.forget_changes(3)
+    play.world.lose("n2")
+    await play.forget_changes(2)
+    late = next(one for one in play.requests.there if not one.answers)
+    shapes = break_shape(play)
+    play.requests.answer(Answer.PROVISIONED, of=late.meta.name)
+
+    result = await play.forget_changes(3)
+
+    assert (play.world.bound(), play.world.towards(), charged(play)) == ({"a-0": "n1"}, {}, 16)
+    hold = report(result, "a").hold
+    assert hold is not None
+    assert "NodeShape x8: spec.maxCount: is odd; mend it" in hold.message
+    mend_shape(play, shapes)
+    await play.forget_changes()
+    assert play.world.towards().keys() == {"a-1"}
+
+
+async def test_nodes_are_kept_from_scale_down_while_their_shape_cannot_be_read() -> None:
+    play = Keeping(asks().shape("x8", gpus=8), a=JOB)
+    await play.forget_changes()
+    play.world.add("n1")
+    await play.forget_changes()
+    kept = play.kept()
+    assert kept.keys() == {"n1"}
+
+    break_shape(play)
+    await play.forget_changes(2)
+
+    assert play.kept() == kept
 
 
 def change(play: Requesting, labels: dict[str, str] | None = None, **spec: int) -> None:

@@ -224,6 +224,7 @@ LACKS = Hold(HoldReason.DEVICES_BUSY, "needs 2")
             ["Node", "ResourceSlice"],
             "; not counted, since it cannot be read: Node a: spec: is odd and 1 more; mend it",
         ),
+        (LACKS, ["NodeShape"], "; not counted, since it cannot be read: Node a: spec: is odd; mend it"),
         (LACKS, ["Pod"], ""),
         (LACKS, [], ""),
         (Hold(HoldReason.QUOTA_EXCEEDED, "needs 2"), ["Node"], ""),
