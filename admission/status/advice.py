@@ -166,6 +166,8 @@ def _nodes(details: Mapping[str, Detail]) -> str:
         )
     shapes = details.get("shapes")
     listed = ", ".join(shapes) if isinstance(shapes, list) else ""
+    if "instead" not in details:
+        return f"an autoscaler has to start them: {listed}; pods that do not run within provisioning.timeout wait again"
     end = ", or other gangs have to end" if details.get("instead") == HoldReason.DEVICES_BUSY else ""
     return f"nodes have to come: {listed}; the queue has quota for what the gang needs, and nobody starts them{end}"
 

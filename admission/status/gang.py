@@ -13,7 +13,7 @@ from admission.accounting.books import Book
 from admission.api.device_use.idle import IdleDevices
 from admission.api.device_use.memory import MemoryExceeded
 from admission.api.kubernetes.meta import EPOCH, Condition, ConditionStatus
-from admission.api.kubernetes.pods import DEFAULT_SCHEDULER
+from admission.api.kubernetes.pods import DEFAULT_SCHEDULER, Pod
 from admission.api.muster import gang_references
 from admission.api.muster.gang_requests import AnsweredRequest
 from admission.api.muster.gangs import Charge, Evicted, Gang, GangReport, Phase, PlannedClaim, PlannedPod
@@ -32,7 +32,7 @@ from admission.dra.metering import meter_health
 from admission.dra.metering.device_meters import Meters
 from admission.dra.metering.meter_health import MeterHealth
 from admission.errors import MalformedObjectError
-from admission.lifecycle import refusals
+from admission.lifecycle import placement_progress, refusals
 from admission.lifecycle.requeue_backoff import Backoff
 from admission.quota.tree import Tree
 from admission.scheduling.backfill.reservations import Estimate
@@ -147,7 +147,7 @@ def gang(group: Group, inputs: StatusInputs) -> GangReport:
         pods=len(group.pods) - expected,
         expected=expected,
         hold=_with_nodes(with_malformed_hardware(_hold(decision), inputs.snapshot), inputs.needed.get(group.uid))
-        or (inputs.placement_holds.get(group.uid) if phase is Phase.RESERVED else None),
+        or _placement_hold(group, placement, phase, inputs),
         needed=decision.needed if is_waiting and decision is not None else {},
         position=decision.position if is_waiting and decision is not None else None,
         plan=_plan(placement),
@@ -216,16 +216,47 @@ def _identified(referent: Referent, snapshot: Snapshot) -> Referent:
 
 
 def phase_of(group: Group, placement: Placement | None) -> Phase:
-    """Return the phase of a gang, by its pods and its open ledger entries."""
+    """Return the phase of a gang, by its pods and its open ledger entries; of one that runs on, without late pods."""
     seats = placement.seats if placement is not None else {}
     seated = [pod for pod in group.pods if pod.meta.uid in seats or not pod.gated]
     if not group.pods:
         return Phase.FINISHED if group.ended else Phase.PENDING
     if not seated:
         return Phase.PENDING
-    if any(pod.gated for pod in seated):
+    late = _late(group, placement)
+    others = [pod for pod in seated if pod.meta.uid not in late]
+    if any(pod.gated for pod in others):
         return Phase.RESERVED
-    return Phase.RUNNING if all(pod.phase == "Running" for pod in seated) else Phase.ADMITTED
+    return Phase.RUNNING if all(pod.phase == "Running" for pod in others) else Phase.ADMITTED
+
+
+def _late(group: Group, placement: Placement | None) -> Mapping[Uid, Pod]:
+    """Return the pods with a place that join a gang which goes on without them, and do not run yet."""
+    seats = placement.seats if placement is not None else {}
+    waiting = [pod for pod in group.pods if pod.meta.uid in seats and pod.phase == "Pending"]
+    running = sum(pod.phase == "Running" for pod in group.pods)
+    return {
+        pod.meta.uid: pod
+        for pod in waiting
+        if running
+        and (names.joined_at(seats[pod.meta.uid].node) is not None or (pod.gated and running >= group.still_needed))
+    }
+
+
+def _placement_hold(group: Group, placement: Placement | None, phase: Phase, inputs: StatusInputs) -> Hold | None:
+    """Return why pods of a gang that have their places do not run, where that is known."""
+    late = _late(group, placement)
+    if phase is Phase.RESERVED or any(pod.gated for pod in late.values()):
+        return inputs.placement_holds.get(group.uid)
+    seats = placement.seats if placement is not None else {}
+    unbound = [uid for uid, pod in late.items() if not pod.node]
+    asked = placement_progress.asked_for(seats[uid].node for uid in unbound)
+    if not asked:
+        return None
+    shapes = [f"{count} of shape {name}" for name, count in sorted(asked.items())]
+    pods = "a pod that joins it" if len(unbound) == 1 else f"{len(unbound)} pods that join it"
+    message = f"it runs; nodes were asked for ({', '.join(shapes)}) for {pods}, and have not come yet"
+    return Hold(HoldReason.NODES_NEEDED, message, {"nodes": sum(asked.values()), "shapes": shapes})
 
 
 def charge_of(placement: Placement | None) -> Charge:

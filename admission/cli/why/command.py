@@ -179,6 +179,8 @@ def _headline(gang: GangReport, now: datetime) -> str:
         return f"Gang {gang.key} ({pods_}) of queue {gang.queue}: {gang.phase}."
     place = f", place {gang.position}" if gang.position else ""
     since = f", for {durations.render(now - gang.queued_since)} now" if gang.queued_since else ""
+    if gang.phase in (Phase.ADMITTED, Phase.RUNNING):
+        return f"Gang {gang.key} ({pods_}) of queue {gang.queue}: {gang.phase}; pods that join it wait{place}."
     if gang.never_fits:
         return f"Gang {gang.key} ({pods_}) can never start as it is; it is in queue {gang.queue}{place}{since}."
     return f"Gang {gang.key} ({pods_}) waits in queue {gang.queue}{place}{since}."

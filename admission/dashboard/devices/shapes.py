@@ -13,9 +13,10 @@ from admission.api.kubernetes.meta import Condition, ConditionStatus
 from admission.api.muster.gangs import Phase
 from admission.api.muster.observed import ObservedGang, ObservedObjects, ObservedShape
 from admission.api.values import names
+from admission.api.values.reasons import HoldReason
 
 ASKED = frozenset({Phase.RESERVED, Phase.ADMITTED})
-"""The phases of gangs whose nodes are still expected: not all of their pods run."""
+"""The phases of gangs whose nodes are still expected: not all of their pods run, late ones apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +89,19 @@ def _row(observed_shape: ObservedShape, expected: Mapping[str, int], observed: O
 
 def _asked(gang: ObservedGang) -> Counter[str]:
     """Return how many nodes of each shape were asked for a gang and may still be expected."""
+    nodes = {pod.node for pod in gang.report.plan}
     if gang.report.phase not in ASKED:
-        return Counter()
-    shapes = map(names.shape_of, {pod.node for pod in gang.report.plan})
+        # Others are asked for when all are bound for which nodes were asked before, so the last ones are waited for.
+        last = max(filter(None, map(names.joined_at, nodes)), default=None) if _has_late(gang) else None
+        nodes = {node for node in nodes if last is not None and names.joined_at(node) == last}
+    shapes = map(names.shape_of, nodes)
     return Counter(shape for shape in shapes if shape is not None)
+
+
+def _has_late(gang: ObservedGang) -> bool:
+    """Return whether pods that join a gang wait for nodes that were asked for."""
+    hold = gang.report.hold
+    return hold is not None and hold.reason is HoldReason.NODES_NEEDED and "instead" not in hold.details
 
 
 def _trouble(condition: Condition | None) -> str:

@@ -314,7 +314,7 @@ def _gang_conditions(report: GangReport) -> tuple[Condition, ...]:
     runs, ended = phase is Phase.RUNNING, phase is Phase.FINISHED
     states = {
         "Admitted": (is_in, *(("NeverFits", "the gang can never start as it is") if report.never_fits else why)),
-        "Running": (runs, str(phase), "all of its pods run" if runs else "not all of its pods run"),
+        "Running": (runs, str(phase), _said_of_pods(runs=runs, waits=hold is not None)),
         "Finished": (ended, str(phase), "its pods have ended" if ended else "it has not ended"),
         **({"NeverFits": (True, *why)} if report.never_fits else {}),
         **({"Idle": (True, "DevicesIdle", report.idle.message)} if report.idle is not None else {}),
@@ -329,6 +329,12 @@ def _gang_conditions(report: GangReport) -> tuple[Condition, ...]:
         )
         for kind, (holds, reason, message) in states.items()
     )
+
+
+def _said_of_pods(*, runs: bool, waits: bool) -> str:
+    if not runs:
+        return "not all of its pods run"
+    return "it runs, and pods that join it wait" if waits else "all of its pods run"
 
 
 def _amounts(charge: Charge) -> dict[str, str] | None:

@@ -4,11 +4,13 @@ import json
 import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from admission.api.values import names
 from admission.dashboard.auth.rbac import LEDGERS
 from admission.errors import LedgerUnavailableError
 from tests import dashboards
@@ -154,6 +156,8 @@ def autoscaled() -> dashboards.Cluster:
         "message": "needs 1 more node of shape x8",
         "details": {"nodes": 1, "plan": ["nodeshape/x8/1: wants-0, wants-1", "node-1: wants-2"]},
     }
+    late = {"reason": "NodesNeeded", "message": "it runs", "details": {"nodes": 1}}
+    earlier, joined = (names.node_to_come("x8", 1, datetime(2026, 11, day, tzinfo=UTC)) for day in (1, 2))
     return (
         dashboards.Cluster()
         .queue("q")
@@ -162,6 +166,7 @@ def autoscaled() -> dashboards.Cluster:
         .gang("team-a/asks", "q", "Admitted", places=[("nodeshape/x8/1", []), ("nodeshape/x8/2", [])])
         .gang("team-b/reserved", "q", "Reserved", places=[("nodeshape/x8/1", []), ("nodeshape/x8/1", [])])
         .gang("team-a/runs", "q", "Running", places=[("nodeshape/x8/1", ["gpu-0"])])
+        .gang("team-b/grows", "q", "Running", places=[(earlier, ["gpu-1"]), (joined, [])], hold=late)
         .gang("team-a/wants", "q", hold=held)
     )
 
@@ -172,18 +177,20 @@ async def test_shapes_say_which_nodes_are_expected_for_whom_and_a_gang_where_its
         found = json.loads((await reader.get("/shapes?format=json")).text)["items"]
         (of_member,) = json.loads((await reader.get("/shapes?format=json", MEMBER)).text)["items"]
         page, gang = await reader.get("/shapes"), await reader.get("/gangs/team-a/wants")
-        of_asking = await reader.get("/gangs/team-a/asks")
+        of_asking, grows = await reader.get("/gangs/team-a/asks"), await reader.get("/gangs/team-b/grows")
         refused = await reader.get("/shapes", NOBODY)
 
+    expected = ["team-a/asks", "team-b/grows", "team-b/reserved"]
     assert [{key: found[0][key] for key in ("up", "most", "more", "expected", "gangs", "hidden")}] == [
-        {"up": 1, "most": 6, "more": 2, "expected": 3, "gangs": ["team-a/asks", "team-b/reserved"], "hidden": 0}
+        {"up": 1, "most": 6, "more": 1, "expected": 4, "gangs": expected, "hidden": 0}
     ]
     assert (found[0]["pricePerHour"], found[0].get("lastSeen"), found[0]["neverUp"]) == ("2.00", None, False)
-    assert (of_member["gangs"], of_member["hidden"], of_member["expected"]) == (["team-a/asks"], 1, 3)
+    assert (of_member["gangs"], of_member["hidden"], of_member["expected"]) == (["team-a/asks"], 2, 4)
     assert ">team-b/reserved</a>" in page.text
     assert "Where its pods would go" in gang.text
     assert ">nodeshape/x8/1</th><td>wants-0, wants-1</td>" in gang.text
     assert '<a href="/shapes">nodeshape/x8/1</a>' in of_asking.text
+    assert "Pods that join it wait: NodesNeeded" in grows.text
     assert refused.status == 403
 
 

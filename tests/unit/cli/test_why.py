@@ -124,6 +124,16 @@ def test_a_gang_that_waits_for_nodes_is_shown_with_where_its_pods_would_go(capsy
     assert not any(line[:1] == ["plan"] for line in lines)
 
 
+def test_a_gang_that_runs_while_pods_that_join_it_wait_is_said_to_run(capsys: pytest.CaptureFixture[str]) -> None:
+    details = {"nodes": 1, "shapes": ["1 of shape x8"]}
+    hold = {"reason": "NodesNeeded", "message": "it runs; nodes were asked for", "details": details}
+    command.show(status_views.gang({**WAITING, "status": {"phase": "Running", "pods": 2, "hold": hold}}), now=NOW)
+
+    text = capsys.readouterr().out
+    assert text.startswith("Gang a/train-ab12c (2 pods) of queue team: Running; pods that join it wait.\nNodesNeeded:")
+    assert "an autoscaler has to start them: 1 of shape x8" in text
+
+
 def test_a_gang_that_never_fits_is_not_said_to_wait(capsys: pytest.CaptureFixture[str]) -> None:
     hold = Hold(HoldReason.NO_FEASIBLE_PLACEMENT, "no node has 9")
     command.show(replace(status_views.gang(WAITING), hold=hold), now=NOW)

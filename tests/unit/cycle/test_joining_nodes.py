@@ -9,6 +9,7 @@ from admission.api.capacity.provisioning_requests import Answer
 from admission.api.muster.ledger_entries import Kind
 from admission.api.values.names import CONSUMED_REQUEST as CONSUMED, GANG_MIN, Uid
 from admission.api.values.reasons import Hold
+from admission.status import advice
 from tests.builders import a_cluster
 from tests.unit.cycle.autoscaled import PODS, Asking
 from tests.unit.cycle.fences import MINUTE, kinds, report
@@ -375,3 +376,42 @@ async def test_another_place_that_a_gang_is_given_meanwhile_changes_no_request()
     play.requests.answer(Answer.PROVISIONED, of=play.requests.made[-1].name)
     await play.forget_changes(2)
     assert len(play.world.towards()) == 1
+
+
+async def test_a_gang_runs_while_pods_that_join_it_wait_for_nodes_and_its_hold_says_what_they_wait_for() -> None:
+    play = await running()
+    play.world.lose("n2")
+    await play.forget_changes(2)
+
+    found = report(await play.forget_changes(), "a")
+
+    assert found.phase == "Running"
+    assert found.hold is not None
+    assert (found.hold.reason, found.hold.message) == (
+        "NodesNeeded",
+        "it runs; nodes were asked for (1 of shape x8) for a pod that joins it, and have not come yet",
+    )
+    assert "an autoscaler has to start them: 1 of shape x8" in advice.advice(found)
+    play.world.add("n3")
+    found = report(await play.forget_changes(3), "a")
+    assert (found.phase, found.hold) == ("Running", None)
+
+
+async def test_a_gang_runs_while_pods_that_join_it_wait_behind_their_gates_for_their_request() -> None:
+    play = await requested()
+
+    found = report(await play.forget_changes(), "a")
+
+    assert found.phase == "Running"
+    assert found.hold is not None
+    assert found.hold.reason == "NodesNeeded"
+    assert str(found.hold.details["provisioningRequest"]) in found.hold.message
+
+
+async def test_a_gang_that_has_lost_all_pods_but_those_that_wait_for_nodes_does_not_run() -> None:
+    play = await requested()
+    play.world.lose("n1")
+
+    found = report(await play.forget_changes(2), "a")
+
+    assert found.phase in {"Reserved", "Pending"}

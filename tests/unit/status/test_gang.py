@@ -265,6 +265,16 @@ PHASES: dict[str, tuple[dict[str, int], Phase]] = {
 }
 
 
+@pytest.mark.parametrize(("needed", "phase"), [(1, Phase.RUNNING), (2, Phase.RESERVED)])
+def test_a_gang_runs_whose_other_pods_suffice_though_one_has_its_place_and_waits_at_its_gate(
+    needed: int, phase: Phase
+) -> None:
+    group, placement = a_group(seats=2, runs=1)
+    group = replace(group, identity=replace(group.identity, needed=needed, elastic=needed == 1))
+
+    assert gang.phase_of(group, placement) is phase
+
+
 @pytest.mark.parametrize(("pods", "phase"), PHASES.values(), ids=PHASES)
 def test_the_phase_of_a_gang_of_whose_pods(pods: dict[str, int], phase: Phase) -> None:
     assert gang.phase_of(*a_group(**pods)) is phase
