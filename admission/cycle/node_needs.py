@@ -73,8 +73,10 @@ class NodeNeedsCheck:
         for uid, needed in fresh.items() if self.settings.node_needs.asks else ():
             queue = inputs.snapshot.queues.get(inputs.by_uid[uid].queue)
             if node_needs.asks_for_nodes(queue) and not needed.not_asked and needed.grant is not None:
-                joined_at = inputs.now if inputs.by_uid[uid].started else None
-                found[uid] = replace(known[uid], outcome=node_requests.grant(needed, needed.grant, joined_at))
+                joins = inputs.by_uid[uid].started
+                found[uid] = replace(
+                    known[uid], outcome=node_requests.grant(needed, needed.grant, inputs.now, joins=joins)
+                )
         return found
 
     def examine(self, inputs: CycleInputs, decided: Collection[Decision]) -> None:

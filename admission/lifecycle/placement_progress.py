@@ -80,7 +80,7 @@ def nodes_asked_at(seat: Seat, placement: Placement) -> datetime | None:
     """Return when the node of a place was asked for; None for places on nodes that were there."""
     if names.shape_of(seat.as_asked) is None:
         return None
-    return names.joined_at(seat.as_asked) or placement.reserved_at
+    return names.asked_at(seat.as_asked) or placement.reserved_at
 
 
 def outstanding(group: Group, is_there: Callable[[Pod], bool]) -> frozenset[Uid]:

@@ -58,7 +58,7 @@ def eviction(
         reason = f"pod {lost[0]} went away before the whole gang ran"
         return Eviction(group=group, pods=admitted, reason=reason, timed_out=False)
     runs = len(seated) - len(pending) >= needed
-    if pending and not runs and now - placement.reserved_at >= start_timeout:
+    if pending and not runs and now - _asked_since(placement, seated) >= start_timeout:
         timeout = durations.render(start_timeout)
         reason = f"{len(pending)} of {len(seated)} pods did not run within {timeout}: {_first_names(pending)}"
         failure = _missing_nodes(group, timeout)
@@ -71,6 +71,19 @@ def eviction(
             reason = f"{reason}; pod {gated.meta.name} has the scheduling gate {gated.other_gates[0]} of others"
         return Eviction(group=group, pods=admitted, reason=reason, timed_out=True, failure=failure, refusals=refused)
     return Eviction(group=group, pods=admitted, reason=begun, timed_out=False) if begun and seated else None
+
+
+def _asked_since(placement: Placement, seated: Iterable[Pod]) -> datetime:
+    """Return from when the start counts of pods with a place, not of those that join the gang.
+
+    Where nodes were asked for, it is from then: pods that have joined on nodes that are there give the others no time.
+    """
+    asked = (
+        placement_progress.nodes_asked_at(placement.seats[pod.meta.uid], placement)
+        for pod in seated
+        if pod.phase == "Pending"
+    )
+    return min(filter(None, asked), default=placement.reserved_at)
 
 
 def overdue(group: Group, timeout: timedelta, now: datetime, previous_size: int = sys.maxsize) -> tuple[Pod, ...]:
@@ -95,7 +108,7 @@ def overdue(group: Group, timeout: timedelta, now: datetime, previous_size: int 
 
 def ends(placement: Placement, queue: Queue, snapshot: Snapshot) -> list[datetime]:
     """Return when pods of a gang are taken back that do not run by then."""
-    late = {names.joined_at(seat.as_asked): seat for seat in _pending(placement, snapshot)}
+    late = {placement_progress.nodes_asked_at(seat, placement) for seat in _pending(placement, snapshot)}
     found = [since + min(queue.provisioning.timeout, MAX_WAIT) for since in late if since is not None]
     return [*found, placement.reserved_at + min(allowed(queue, placement), MAX_WAIT)] if late else []
 

@@ -391,7 +391,7 @@ def _plan(placement: Placement | None) -> tuple[PlannedPod, ...]:
         PlannedPod(
             uid=seat.pod_uid,
             pod=seat.pod,
-            node=seat.node,
+            node=names.for_people(seat.node),
             claims=tuple(
                 PlannedClaim(uid=uid, claim=placement.holdings[uid].claim, devices=placement.holdings[uid].devices)
                 for uid in seat.claims

@@ -170,14 +170,17 @@ def pod_of_resources_claim(claim: Uid) -> Uid | None:
     return Uid(claim.removesuffix(_RESOURCES)) if claim.endswith(_RESOURCES) else None
 
 
-def node_to_come(shape: str, number: int, joined_at: datetime | None = None) -> NodeName:
+def node_to_come(
+    shape: str, number: int, joined_at: datetime | None = None, *, asked_at: datetime | None = None
+) -> NodeName:
     """Return what stands for a node that was asked for, until it comes and after: its NodeShape, and its number there.
 
-    joined_at: when it was asked for, of pods that join a gang of which others had started before. It has slashes, so it
-    differs from the name of any node.
+    joined_at: when it was asked for, of pods that join a gang of which others had started before. asked_at: when, of
+    the pods of its start; None for people. It has slashes, so it differs from the name of any node.
     """
-    at = "" if joined_at is None else f"/{joined_at.astimezone(UTC).isoformat(timespec='microseconds')}"
-    return NodeName(f"{_TO_COME}{shape}/{number}{at}")
+    mark, at = ("/", joined_at) if joined_at is not None else ("@", asked_at)
+    time = "" if at is None else f"{mark}{at.astimezone(UTC).isoformat(timespec='microseconds')}"
+    return NodeName(f"{_TO_COME}{shape}/{number}{time}")
 
 
 def shape_of(node: NodeName) -> str | None:
@@ -189,6 +192,17 @@ def joined_at(node: NodeName) -> datetime | None:
     """Return when a node was asked for, of pods that join a started gang; None for those of its start, and others."""
     at = node.split("/")[3:] if node.startswith(_TO_COME) else []
     return datetime.fromisoformat(at[0]) if at else None
+
+
+def asked_at(node: NodeName) -> datetime | None:
+    """Return when a node was asked for; None for others, and for those that an older Muster asked for."""
+    at = node.partition("@")[2] if node.startswith(_TO_COME) else ""
+    return datetime.fromisoformat(at) if at else joined_at(node)
+
+
+def for_people(node: NodeName) -> NodeName:
+    """Return the name of a node, or what stands for one that was asked for, without the time of a gang's start."""
+    return NodeName(node.partition("@")[0])
 
 
 UNKNOWN_LABEL = "not-known-yet."

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Bucket, Placement
+from admission.api.values import names
 from admission.api.values.names import MeterName, QueueName
 from admission.dashboard import formatting, pagination, request_context
 from admission.dashboard.auth.rbac import LEDGERS
@@ -141,7 +142,7 @@ def _accounts(book: Book) -> list[Account]:
 
 
 def _nodes(placement: Placement) -> Sequence[str]:
-    return sorted({str(seat.node) for seat in placement.seats.values()})
+    return sorted({str(names.for_people(seat.node)) for seat in placement.seats.values()})
 
 
 def _devices(placement: Placement) -> Sequence[str]:

@@ -18,7 +18,7 @@ from admission.lifecycle import placement_progress
 from admission.workloads.gangs import Group
 
 MOST = 32
-"""The most gangs of a queue whose waits count, the last that asked."""
+"""The most waits of a queue that count, of the gangs that asked last."""
 
 CLOCKS = timedelta(minutes=1)
 """How far a kubelet's clock may be behind the ledger's time."""
@@ -40,7 +40,8 @@ class ArrivalTimes:
     """
 
     _seen: Derived[GangUid, Group, Arrival] = field(default_factory=lambda: Derived(_arrival))
-    _known: dict[QueueName, dict[GangUid, Arrival]] = field(default_factory=dict)
+    _known: dict[QueueName, dict[tuple[GangUid, datetime], Arrival]] = field(default_factory=dict)
+    """By gang and the time when it asked: for its start, and each time for pods that joined it."""
     _medians: Mapping[QueueName, timedelta] = field(default_factory=dict)
 
     @property
@@ -74,7 +75,7 @@ class ArrivalTimes:
 
     def _note(self, uid: GangUid, arrival: Arrival) -> None:
         known = self._known.setdefault(arrival.queue, {})
-        known[uid] = arrival
+        known[uid, arrival.asked] = arrival
         if len(known) > MOST:
             del known[min(known, key=lambda one: known[one].asked)]
 
@@ -88,7 +89,8 @@ def _arrival(_uid: GangUid, group: Group) -> Arrival | None:
     last = max((at for at in joined.values() if at is not None), default=None)
     started = [pod.started for pod in group.pods if pod.meta.uid in to_come and joined[pod.meta.uid] == last]
     times = [at for at in started if at is not None]
-    asked = last or placement.held_since
+    of_start = (names.asked_at(placement.seats[uid].node) for uid in to_come)
+    asked = last or min(filter(None, of_start), default=placement.held_since)
     # Where only the latest reservation is known, it may be that of a pod that joined on a node that was there.
     if len(times) < sum(at == last for at in joined.values()) or asked - max(times) > CLOCKS:
         return None

@@ -97,14 +97,15 @@ def asked(placement: Placement, snapshot: Snapshot) -> tuple[Asked, ...]:
     for at, uids in members.items():
         pods = frozenset(uid for uid in uids if names.shape_of(placement.seats[uid].as_asked) is not None)
         if pods:
-            key = _consumed(placement, pods, snapshot) or _key(placement, at)
+            key = _consumed(placement, pods, snapshot) or _key(placement, pods, at)
             found.append(Asked(key=key, pods=pods, members=frozenset(uids), is_joining=at is not None))
     return tuple(found)
 
 
-def _key(placement: Placement, joined_at: datetime | None) -> str:
+def _key(placement: Placement, pods: Iterable[Uid], joined_at: datetime | None) -> str:
     namespace, _, gang = placement.gang.partition("/")
-    at = (joined_at or placement.reserved_at).astimezone(UTC).isoformat(timespec="microseconds")
+    asked = (placement_progress.nodes_asked_at(placement.seats[uid], placement) for uid in pods)
+    at = min(filter(None, asked)).astimezone(UTC).isoformat(timespec="microseconds")
     of = f"{placement.gang_uid}/{at}" if joined_at is None else f"{placement.gang_uid}/joins/{at}"
     digest = hashlib.sha256(of.encode()).hexdigest()[:10]
     return f"{namespace}/{gang[:LONGEST_GANG].rstrip('-.')}-{digest}"

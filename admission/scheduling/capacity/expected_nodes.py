@@ -57,7 +57,7 @@ def by_shape(granted: Iterable[Group]) -> dict[str, Expected]:
             if pod.meta.uid in waiting and not (pod.node or pod.gated):
                 let_in[seats[pod.meta.uid].as_asked].append(pod)
         for name in come:
-            shape, since = names.shape_of(name) or "", names.joined_at(name) or placement.reserved_at
+            shape, since = names.shape_of(name) or "", names.asked_at(name) or placement.reserved_at
             known = found.get(shape, Expected(count=0, since=since, used=used))
             found[shape] = Expected(
                 count=known.count + 1,

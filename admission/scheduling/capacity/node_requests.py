@@ -103,15 +103,17 @@ def _unknown_domain(wanted: Topology | None, needed: NodesNeeded, snapshot: Snap
     return ""
 
 
-def grant(needed: NodesNeeded, planned: Grant, joined_at: datetime | None = None) -> Grant:
-    """Return the grant with which nodes are asked for. planned: as if they were there.
+def grant(needed: NodesNeeded, planned: Grant, at: datetime, *, joins: bool = False) -> Grant:
+    """Return the grant with which nodes are asked for. planned: as if they were there. at: the time.
 
-    joined_at: the time, of pods that join a gang that has started.
+    joins: whether the pods join a gang that has started.
     """
     numbers, come = Counter[str](), dict[str, NodeName]()
     for one in needed.nodes:
         numbers[one.shape] += 1
-        come[one.node.name] = names.node_to_come(one.shape, numbers[one.shape], joined_at)
+        come[one.node.name] = names.node_to_come(
+            one.shape, numbers[one.shape], joined_at=at if joins else None, asked_at=at
+        )
     plan = planned.plan
     pods = tuple(
         replace(pod, node=come[pod.node], claims=tuple(replace(claim, devices=()) for claim in pod.claims))

@@ -416,10 +416,14 @@ async def test_a_request_stays_while_pods_consume_it_whatever_its_gang_reserves_
     play.world.add("n1", "n2")
     await play.forget_changes(2)
     (placement,) = play.ledger.book.placements.values()
-    later = replace(placement, reserved_at=placement.reserved_at + MINUTE)
     snapshot = play.world.snapshot()
-
     closed = replace(snapshot, pods={})
+    later = replace(placement, reserved_at=placement.reserved_at + MINUTE)
+    assert capacity_requests.asked(later, closed) == capacity_requests.asked(placement, closed)
+    # The books of an older Muster do not say when nodes were asked for.
+    untimed = {uid: replace(seat, node=names.for_people(seat.node)) for uid, seat in later.seats.items()}
+    later = replace(later, seats=untimed)
+
     assert capacity_requests.asked(later, closed) != capacity_requests.asked(placement, closed)
     assert [one.key for one in capacity_requests.asked(later, snapshot)] == [play.requests.made[0].key]
     for queues in (snapshot.queues, {}):

@@ -378,6 +378,30 @@ async def test_another_place_that_a_gang_is_given_meanwhile_changes_no_request()
     assert len(play.world.towards()) == 1
 
 
+@pytest.mark.parametrize("succeeded", [True, False])
+async def test_pods_that_join_on_nodes_that_are_there_give_those_that_wait_for_nodes_no_more_time(
+    succeeded: bool,
+) -> None:
+    play = Asking(asks(requeue={"base": "1h"}).shape("x8", gpus=8, most=2), a=elastic(3))
+    await play.forget_changes()
+    play.world.add("n1")
+    await play.forget_changes(3)
+    assert (play.world.bound(), play.world.towards()) == ({"a-0": "n1"}, {"a-1": X8})
+    play.world.now += 10 * MINUTE
+    play.world.add("own", shape="other")
+    await play.forget_changes(3)
+    assert play.world.bound() == {"a-0": "n1", "a-2": "own"}
+    if succeeded:
+        await play.ledger.fence(2)
+        play.succeed()
+
+    play.world.now += 6 * MINUTE
+    await play.forget_changes(2)
+
+    assert play.world.towards() == {}
+    assert (play.world.bound(), charged(play)) == ({"a-0": "n1", "a-2": "own"}, 16)
+
+
 async def test_a_gang_runs_while_pods_that_join_it_wait_for_nodes_and_its_hold_says_what_they_wait_for() -> None:
     play = await running()
     play.world.lose("n2")

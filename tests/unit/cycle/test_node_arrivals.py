@@ -120,6 +120,28 @@ def test_of_pods_that_join_a_gang_it_counts_when_their_nodes_were_asked_for() ->
     assert medians(gang) == {"q": 7 * MINUTE}
 
 
+def test_what_a_gang_asks_for_when_pods_join_it_counts_beside_what_it_asked_for_at_its_start() -> None:
+    gang, state = a_gang(1, 3), ArrivalTimes()
+    medians(gang, state=state)
+    later = NOON + 90 * MINUTE
+    joins = SimpleNamespace(meta=SimpleNamespace(uid="joins"), started=later + 7 * MINUTE)
+    seats = {**cast("Any", gang.placement).seats, "joins": SimpleNamespace(node=names.node_to_come("x8", 1, later))}
+    placement = cast("Placement", SimpleNamespace(queue=QueueName("q"), held_since=NOON, seats=seats))
+    grown = cast("Group", SimpleNamespace(placement=placement, pods=[*gang.pods, joins]))
+
+    assert medians(grown, a_gang(2, 5), state=state) == {"q": 5 * MINUTE}
+
+
+def test_nodes_of_a_start_were_asked_for_when_the_books_say_so_whenever_the_gang_was_charged() -> None:
+    gang = a_gang(30, 3)
+    node = names.node_to_come("x8", 1, asked_at=NOON)
+    cast("Any", gang.placement).seats["pod-0"] = SimpleNamespace(node=node)
+
+    assert medians(gang) == {"q": 33 * MINUTE}
+    assert names.for_people(node) == "nodeshape/x8/1"
+    assert (names.shape_of(node), names.joined_at(node), names.asked_at(node)) == ("x8", None, NOON)
+
+
 def test_a_gang_whose_pods_started_long_before_its_known_reservation_says_nothing() -> None:
     assert medians(a_gang(10, -5)) == {}
 
