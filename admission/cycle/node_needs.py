@@ -87,7 +87,6 @@ class NodeNeedsCheck:
             return
         if not bounds.pace and any(isinstance(one.outcome, Grant) for one in decided):
             return
-        expected = expected_nodes.outstanding(inputs.granted, snapshot)
         held = self._held(inputs, {**self.statuses.decisions, **{one.group.uid: one for one in decided}}.values())
         book = self.mirror.book
         of_cluster = (snapshot.shapes, self.cache.cluster, book.placements, inputs.profile)
@@ -103,8 +102,10 @@ class NodeNeedsCheck:
         cluster = self.nominations.over(self.cache.predict_cluster(inputs, book, self.settings.steps), nominated)
         waiting = cycle.turns([*held.values()], partial(cycle.needed, rules=rules), rules, usage, queue_usage)
         asker = node_requests.Asker(snapshot=snapshot)
-        earlier = Earlier(expected, self.state.in_vain)
-        find = partial(node_needs.assess, [*waiting], rules, cluster, queue_usage, bounds, earlier, asker)
+        earlier = Earlier(expected_nodes.outstanding(inputs.granted, snapshot), self.state.in_vain)
+        find = partial(
+            node_needs.assess, [*waiting], rules, cluster, queue_usage, bounds=bounds, earlier=earlier, asker=asker
+        )
         found, in_vain = faults.guard(During.PLANNING, "", find, rules.workspace.defects) or Assessment()
         short = {uid: self.shapes.shortfall(needed.counts) for uid, needed in found.items()}
         needed = {uid: replace(one, shortfall=short[uid]) if short[uid] else one for uid, one in found.items()}

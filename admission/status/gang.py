@@ -239,7 +239,7 @@ def _late(group: Group, placement: Placement | None) -> Mapping[Uid, Pod]:
         pod.meta.uid: pod
         for pod in waiting
         if running
-        and (names.joined_at(seats[pod.meta.uid].node) is not None or (pod.gated and running >= group.still_needed))
+        and (names.joined_at(seats[pod.meta.uid].as_asked) is not None or (pod.gated and running >= group.still_needed))
     }
 
 

@@ -169,13 +169,17 @@ class Earlier(NamedTuple):
     in_vain: frozenset[GangUid] = frozenset()
 
 
-def assess(  # noqa: PLR0917 - all that it depends on
+NOTHING_EARLIER = Earlier()
+
+
+def assess(
     held: Iterable[Group],
     rules: Rules,
     cluster: ClusterState,
     queue_usage: QueueUsage,
+    *,
     bounds: Bounds,
-    earlier: Earlier,
+    earlier: Earlier = NOTHING_EARLIER,
     asker: Asker = NOBODY,
 ) -> Assessment:
     """Find out what gangs need, of those that would start with more nodes.
@@ -195,27 +199,21 @@ def assess(  # noqa: PLR0917 - all that it depends on
     requesting = [group for group in waiting if bounds.asks and asks_for_nodes(queues.get(group.queue))]
     turns = _Turns(state, rules, asker, {name for name, count in earlier.expected.items() if count})
     for group in requesting:
-        turns.take(asker.part(group))
-    found = turns.found
+        turns.ask(asker.part(group))
     for group in waiting:
-        why_not = turns.refused.get(group.uid)
-        if state.is_over or why_not == "":
-            continue
-        needed = faults.guard(During.PLANNING, group.key, partial(state.assess, group), rules.workspace.defects)
-        if isinstance(needed, NodesNeeded):
-            found[group.uid] = replace(needed, not_asked=why_not or "")
+        turns.tell(group)
     # When only gangs are left that were in vain before, all have had their turn.
     known = in_vain.intersection(group.uid for group in requesting)
     is_cut = bool(turns.missed - known)
-    return Assessment(found, frozenset(turns.had - found.keys()) | known if is_cut else frozenset())
+    return Assessment(turns.found, frozenset(turns.had - turns.found.keys()) | known if is_cut else frozenset())
 
 
 @dataclass(slots=True)
 class _Turns:
-    """The gangs for which nodes may be asked, one after the other.
+    """The turns of gangs, one after the other: those for which nodes may be asked, then the others.
 
     asked_of: the shapes of which nodes are asked for. had, missed: the gangs that had their turn, and for which nothing
-    was left to be tried. refused: why no nodes are asked for a gang, "" if they may be.
+    was left to be tried, of the first ones. refused: why no nodes are asked for a gang, "" if they may be.
     """
 
     state: "_State"
@@ -227,7 +225,7 @@ class _Turns:
     had: set[GangUid] = field(default_factory=set)
     missed: set[GangUid] = field(default_factory=set)
 
-    def take(self, group: Group) -> None:
+    def ask(self, group: Group) -> None:
         """Find out what a gang needs, and promise it unless nobody is asked."""
         self.refused[group.uid] = self.asker.refusal(group, None)
         if self.refused[group.uid]:
@@ -236,12 +234,24 @@ class _Turns:
             self.missed.add(group.uid)
             return
         self.had.add(group.uid)
-        assess_ = partial(self.state.assess, group, partial(self._refusal, group))
-        needed = faults.guard(During.PLANNING, group.key, assess_, self.rules.workspace.defects)
+        needed = self._look(group, partial(self._refusal, group))
         if isinstance(needed, str):
             self.refused[group.uid] = needed
         elif needed is not None:
             self.found[group.uid] = needed
+
+    def tell(self, group: Group) -> None:
+        """Find out what a gang needs of what is left, if no nodes may be asked for it; it says why not."""
+        why_not = self.refused.get(group.uid)
+        if self.state.is_over or why_not == "":
+            return
+        needed = self._look(group)
+        if isinstance(needed, NodesNeeded):
+            self.found[group.uid] = replace(needed, not_asked=why_not or "")
+
+    def _look(self, group: Group, refusal: Callable[[NodesNeeded], str] | None = None) -> NodesNeeded | str | None:
+        find = partial(self.state.assess, group, refusal)
+        return faults.guard(During.PLANNING, group.key, find, self.rules.workspace.defects)
 
     def _refusal(self, group: Group, needed: NodesNeeded) -> str:
         why_not = self.asker.refusal(group, needed)

@@ -19,7 +19,7 @@ from admission.dra.state.nodes_to_come import NodeToCome
 from admission.dra.state.virtual_time import RunningGang, VirtualCluster
 from admission.quota.headroom import QueueUsage
 from admission.scheduling.capacity import node_needs
-from admission.scheduling.capacity.node_needs import Bounds, Earlier, NodesNeeded
+from admission.scheduling.capacity.node_needs import Bounds, NodesNeeded
 from admission.scheduling.checks.chain import Grant, Workspace
 from admission.simulation.replay import arrivals, cluster
 from admission.simulation.replay.arrivals import Waiting
@@ -152,7 +152,7 @@ class Autoscaler:
         by_uid = {GangUid(waiting.key): waiting for waiting in short}
         groups = [arrivals.gang_of(waiting) for waiting in short]
         rules = replace(clock.rules, snapshot=snapshot, workspace=Workspace())
-        found = node_needs.assess(groups, rules, ahead.cluster, queue_usage.copy(), BOUNDS, Earlier()).needed
+        found = node_needs.assess(groups, rules, ahead.cluster, queue_usage.copy(), bounds=BOUNDS).needed
         return [(by_uid[uid], needed, needed.grant) for uid, needed in found.items() if needed.grant is not None]
 
     def expect(self, waiting: Waiting, nodes: Iterable[NodeToCome], plan: Plan, charge: Charge) -> None:
