@@ -50,7 +50,8 @@ async def run(leader: Leader, now: datetime) -> CycleResult:
     if not mirror.is_down and term.is_confirmed:
         inputs = await steps.deallocation.collect(inputs)
         await steps.suspend_resume.hand_over(inputs)
-        await steps.seat_moves.commit(steps.inputs.regroup(inputs))
+        inputs = steps.inputs.regroup(inputs)
+        await steps.seat_moves.commit(inputs)
     if not mirror.is_down and term.is_confirmed:
         inputs = steps.inputs.regroup(inputs)
         inputs = steps.inputs.regroup(await steps.placement.finish(inputs))
@@ -118,7 +119,7 @@ async def _gather(leader: Leader, steps: Steps, snapshot: Snapshot, clock: datet
     leader.evictions.restore_backoffs(inputs, placements)
     return replace(
         inputs,
-        snapshot=leader.pool_bounds.apply(leader.expected_nodes.mark(inputs.snapshot, inputs.granted)),
+        snapshot=leader.pool_bounds.apply(leader.expected_nodes.mark(inputs.snapshot, inputs.granted, inputs.groups)),
         idle=leader.idle.update(inputs.tree.queues, placements, inputs.now, partial(_said_to_be_idle, inputs.by_uid)),
     )
 

@@ -102,7 +102,7 @@ class NodeNeedsCheck:
         cluster = self.nominations.over(self.cache.predict_cluster(inputs, book, self.settings.steps), nominated)
         waiting = cycle.turns([*held.values()], partial(cycle.needed, rules=rules), rules, usage, queue_usage)
         asker = node_requests.Asker(snapshot=snapshot)
-        earlier = Earlier(expected_nodes.outstanding(inputs.granted, snapshot), self.state.in_vain)
+        earlier = Earlier(expected_nodes.outstanding(inputs.granted, inputs.groups, snapshot), self.state.in_vain)
         find = partial(
             node_needs.assess, [*waiting], rules, cluster, queue_usage, bounds=bounds, earlier=earlier, asker=asker
         )
@@ -158,7 +158,7 @@ class SeatMoves:
         book, nominated = self.mirror.book, self.nominations.by_gang.values()
         rules = self.scheduling.rules(inputs, None)
         cluster = self.nominations.over(self.cache.predict_cluster(inputs, book, self.settings.steps), nominated)
-        come = expected_nodes.arrived(expected_nodes.by_shape(inputs.granted), inputs.snapshot)
+        come = expected_nodes.arrived(expected_nodes.by_shape(inputs.granted, inputs.groups), inputs.snapshot)
         own = frozenset[NodeName]().union(*come.values())
         usage = QueueUsage(inputs.tree, self.cache.usage(book))
         return [*seat_moves.moves(groups, rules, cluster, usage, book, own)]

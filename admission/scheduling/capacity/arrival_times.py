@@ -89,7 +89,7 @@ def _arrival(_uid: GangUid, group: Group) -> Arrival | None:
     last = max((at for at in joined.values() if at is not None), default=None)
     started = [pod.started for pod in group.pods if pod.meta.uid in to_come and joined[pod.meta.uid] == last]
     times = [at for at in started if at is not None]
-    of_start = (names.asked_at(placement.seats[uid].node) for uid in to_come)
+    of_start = (names.asked_at(placement.seats[uid].as_asked) for uid in to_come)
     asked = last or min(filter(None, of_start), default=placement.held_since)
     # Where only the latest reservation is known, it may be that of a pod that joined on a node that was there.
     if len(times) < sum(at == last for at in joined.values()) or asked - max(times) > CLOCKS:

@@ -6,7 +6,7 @@ were asked for, the rest is anybody's.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
@@ -28,7 +28,7 @@ from admission.workloads.gangs import Group
 class Expected:
     """The nodes of one shape that are expected. since: when the first of their gangs asked.
 
-    used: by pods for whose gangs they are. passed: by pods of these gangs that wait for them no more. pods: those that
+    used: by pods for whose gangs they are. passed: by pods that asked, too, and wait for them no more. pods: those that
     were let in towards them and are not bound.
     """
 
@@ -39,8 +39,25 @@ class Expected:
     pods: tuple[Pod, ...] = ()
 
 
-def by_shape(granted: Iterable[Group]) -> dict[str, Expected]:
-    """Return the nodes that are expected. granted: the gangs with a place that do not run in full."""
+def by_shape(granted: Iterable[Group], groups: Iterable[Group]) -> dict[str, Expected]:
+    """Return the nodes that are expected. granted: of all gangs those with a place that do not run in full."""
+    found = _by_shape(granted)
+    if not found:
+        return found
+    have = frozenset(chain.from_iterable(map(_nodes_that_came, groups)))
+    return {shape: replace(one, passed=one.passed | have) for shape, one in found.items()}
+
+
+def _nodes_that_came(group: Group) -> Iterator[NodeName]:
+    """Yield the nodes that a gang has of those that it asked for."""
+    seats = group.placement.seats if group.placement is not None else {}
+    for pod in group.pods:
+        seat = seats.get(pod.meta.uid)
+        if seat is not None and names.shape_of(seat.as_asked) is not None and (node := _node_of(pod, seat)) is not None:
+            yield node
+
+
+def _by_shape(granted: Iterable[Group]) -> dict[str, Expected]:
     found: dict[str, Expected] = {}
     for group in granted:
         placement = group.placement
@@ -111,12 +128,12 @@ def arrived(expected: Mapping[str, Expected], snapshot: Snapshot) -> Mapping[str
     return {shape: frozenset(nodes) for shape, nodes in found.items() if nodes}
 
 
-def outstanding(granted: Iterable[Group], snapshot: Snapshot) -> Mapping[str, int]:
+def outstanding(granted: Iterable[Group], groups: Iterable[Group], snapshot: Snapshot) -> Mapping[str, int]:
     """Return how many nodes count towards `maxCount` of each shape that were asked for and have not come.
 
     One that is of several shapes counts for each of them.
     """
-    expected = by_shape(granted)
+    expected = by_shape(granted, groups)
     come, found = arrived(expected, snapshot), Counter[str]()
     for name, one in expected.items():
         missing = one.count - len(come.get(name, ()))
@@ -162,9 +179,9 @@ class ExpectedNodes:
     _arrived: Collection[NodeName] = frozenset()
     _marked: Mapping[NodeName, Node] = field(default_factory=dict)
 
-    def mark(self, snapshot: Snapshot, granted: Iterable[Group]) -> Snapshot:
+    def mark(self, snapshot: Snapshot, granted: Iterable[Group], groups: Iterable[Group]) -> Snapshot:
         """Return the snapshot in which no gang is planned on nodes that came for another."""
-        come = arrived(by_shape(granted), snapshot) if snapshot.shapes or unread_shapes.any_unread(snapshot) else {}
+        come = arrived(by_shape(granted, groups), snapshot) if snapshot.shapes or unread_shapes.any_unread(snapshot) else {}
         found = frozenset(chain.from_iterable(come.values()))
         if not found:
             return snapshot

@@ -454,3 +454,18 @@ async def test_a_shape_that_is_gone_before_the_gates_open_gives_everything_back(
     assert charged(play) == 0
     assert play.world.towards() == {}
     assert reason(result, "a") == "NoFeasiblePlacement"
+
+
+async def test_nodes_on_which_a_gang_has_started_do_not_count_as_those_that_came_for_another_one() -> None:
+    play = Asking(asks().shape("x8", gpus=8, most=4), a=JOB, b=JOB)
+    await play.forget_changes()
+    assert len(play.world.towards()) == 4
+
+    play.world.add("n1", "n2")
+    await play.forget_changes(3)
+    assert play.world.bound().keys() == {"a-0", "a-1"}
+    play.world.submit("c", **{"queue": "q", **JOB})
+    result = await play.forget_changes(2)
+
+    assert play.world.towards().keys() == {"b-0", "b-1"}, "four may come, two are there and two are expected"
+    assert reason(result, "c") == "DevicesBusy"
