@@ -40,10 +40,12 @@ class Autoscaled(Jobs):
         """Return where such pods may go, by name."""
         return {pod.meta.name: dict(pod.node_selector) for pod in self.pending()}
 
-    def add(self, *nodes: str, shape: str = "x8", gpus: int = 8, labels: dict[str, str] | None = None) -> None:
+    def add(
+        self, *nodes: str, shape: str = "x8", gpus: int = 8, labels: dict[str, str] | None = None, model: str = "a100"
+    ) -> None:
         """Have nodes of a shape come, with the devices that they publish."""
         for name in nodes:
-            made = a_cluster().node(name, gpus=gpus, labels=labels or {"type": shape}).snapshot()
+            made = a_cluster().node(name, gpus=gpus, labels=labels or {"type": shape}, model=model).snapshot()
             come = [replace(node, meta=replace(node.meta, created=self.now)) for node in made.nodes.values()]
             self.add_nodes(come, made.slices.values())
 

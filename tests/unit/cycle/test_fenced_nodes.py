@@ -8,12 +8,13 @@ import pytest
 from admission.api.capacity.provisioning_requests import Answer
 from admission.api.muster.ledger_entries import Kind, Posted
 from admission.api.muster.queues import PlacementMode
-from admission.api.values.names import GANG_MIN, NodeName
+from admission.api.values.names import GANG_MIN, MeterName, NodeName
 from admission.errors import LedgerUnavailableError, RetryError
 from admission.simulation import in_memory
 from tests.builders import a_cluster
-from tests.unit.cycle.autoscaled import AskingBehindFence
-from tests.unit.cycle.fences import MINUTE, KilledError, kinds, report
+from tests.property.test_cycles import counting
+from tests.unit.cycle.autoscaled import PODS, AskingBehindFence
+from tests.unit.cycle.fences import MINUTE, KilledError, Q, kinds, report
 from tests.unit.cycle.test_capacity_requests import REQUEST, Requesting
 from tests.unit.cycle.test_node_requests import JOB, asks, charged
 
@@ -207,6 +208,39 @@ async def test_the_fence_is_lifted_after_the_seats_were_moved() -> None:
     assert charged(play) == 16
 
 
+@pytest.mark.parametrize(
+    ("come", "charges"),
+    [
+        ({"n1": "h100", "n2": "h100"}, {"h100": 16}),
+        ({"n1": "h100", "n2": "a100", "n3": "a100"}, {"a100": 16}),
+    ],
+    ids=["none as the shape says", "some as the shape says"],
+)
+async def test_the_gang_is_charged_what_it_gets_and_gets_what_was_reserved_if_it_can(
+    come: dict[str, str], charges: dict[str, int]
+) -> None:
+    builder = a_cluster().shape("x8", gpus=8)
+    builder._meters += [*map(counting, ("a100", "h100"))]
+    quotas = [{"meter": meter, "nominal": "100"} for meter in ("claims", "gpus", "a100")]
+    builder.queue("q", quotas=[*quotas, {"meter": "h100", "nominal": "0"}], provisioning=PODS)
+    play = AskingBehindFence(builder, a={})
+    await play.forget_changes()
+    assert charged_for(play) == {"a100": 16}
+
+    for name, model in come.items():
+        play.world.add(name, model=model)
+    await play.forget_changes(3)
+
+    assert len(play.world.bound()) == 4
+    assert charged_for(play) == charges
+    assert sum(play.ledger.book.usage()[Q][MeterName("gpus")]) == 16
+
+
+def charged_for(play: AskingBehindFence) -> dict[str, int]:
+    """Return what is charged by model of devices."""
+    return {str(meter): sum(use) for meter, use in play.ledger.book.usage()[Q].items() if meter in {"a100", "h100"}}
+
+
 async def running() -> AskingBehindFence:
     play = asking(job=JOB, requeue={"base": "1m"})
     await play.forget_changes()
@@ -382,3 +416,26 @@ async def test_by_a_provisioning_request_devices_are_given_once_it_is_provisione
     play.requests.answer(Answer.CAPACITY_REVOKED)
     await play.forget_changes(2)
     assert (play.world.bound(), charged(play)) == ({}, 0)
+
+
+async def test_a_pod_that_joins_by_a_provisioning_request_of_its_own_is_given_its_devices() -> None:
+    builder = a_cluster().queue("q", gpus=100, provisioning=REQUEST).shape("x8", gpus=8)
+    play = RequestingBehindFence(builder, a=JOB)
+    await play.forget_changes()
+    play.requests.answer(Answer.PROVISIONED)
+    play.world.add("n1", "n2")
+    await play.forget_changes(4)
+    assert len(play.world.bound()) == 2
+    (first,) = play.requests.there
+
+    play.world.lose("n2")
+    await play.forget_changes(2)
+    (second,) = [one for one in play.requests.there if one.meta.name != first.meta.name]
+    play.requests.answer(Answer.PROVISIONED, of=second.meta.name)
+    await play.forget_changes(2)
+    assert (len(play.world.bound()), len(play.world.towards()), charged(play)) == (1, 1, 16)
+    play.world.add("n3")
+    await play.forget_changes(4)
+
+    assert sorted(play.world.bound().values()) == ["n1", "n3"]
+    assert len(play.requests.there) == 2
