@@ -53,8 +53,7 @@ async def run(leader: Leader, now: datetime) -> CycleResult:
         inputs = steps.inputs.regroup(inputs)
         await steps.seat_moves.commit(inputs)
     if not mirror.is_down and term.is_confirmed:
-        inputs = steps.inputs.regroup(inputs)
-        inputs = steps.inputs.regroup(await steps.placement.finish(inputs))
+        inputs = steps.inputs.regroup(await steps.placement.finish(steps.inputs.regroup(inputs)))
 
     # 4. Decide about pending gangs, in order. A pure function of the snapshot and the book, off the event loop. Queues
     # get their finalizers first, so that a queue with grants exists while they are open, even if it is deleted.

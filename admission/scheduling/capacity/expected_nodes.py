@@ -181,7 +181,8 @@ class ExpectedNodes:
 
     def mark(self, snapshot: Snapshot, granted: Iterable[Group], groups: Iterable[Group]) -> Snapshot:
         """Return the snapshot in which no gang is planned on nodes that came for another."""
-        come = arrived(by_shape(granted, groups), snapshot) if snapshot.shapes or unread_shapes.any_unread(snapshot) else {}
+        may_come = snapshot.shapes or unread_shapes.any_unread(snapshot)
+        come = arrived(by_shape(granted, groups), snapshot) if may_come else {}
         found = frozenset(chain.from_iterable(come.values()))
         if not found:
             return snapshot

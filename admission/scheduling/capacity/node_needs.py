@@ -201,7 +201,7 @@ def assess(
     for group in requesting:
         turns.ask(asker.part(group))
     for group in waiting:
-        turns.tell(group)
+        turns.report(group)
     # When only gangs are left that were in vain before, all have had their turn.
     known = in_vain.intersection(group.uid for group in requesting)
     is_cut = bool(turns.missed - known)
@@ -240,7 +240,7 @@ class _Turns:
         elif needed is not None:
             self.found[group.uid] = needed
 
-    def tell(self, group: Group) -> None:
+    def report(self, group: Group) -> None:
         """Find out what a gang needs of what is left, if no nodes may be asked for it; it says why not."""
         why_not = self.refused.get(group.uid)
         if self.state.is_over or why_not == "":

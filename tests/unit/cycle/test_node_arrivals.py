@@ -125,7 +125,7 @@ def test_what_a_gang_asks_for_when_pods_join_it_counts_beside_what_it_asked_for_
     medians(gang, state=state)
     later = NOON + 90 * MINUTE
     joins = SimpleNamespace(meta=SimpleNamespace(uid="joins"), started=later + 7 * MINUTE)
-    seats = {**cast("Any", gang.placement).seats, "joins": SimpleNamespace(node=names.node_to_come("x8", 1, later))}
+    seats = {**cast("Any", gang.placement).seats, "joins": SimpleNamespace(as_asked=names.node_to_come("x8", 1, later))}
     placement = cast("Placement", SimpleNamespace(queue=QueueName("q"), held_since=NOON, seats=seats))
     grown = cast("Group", SimpleNamespace(placement=placement, pods=[*gang.pods, joins]))
 
@@ -135,7 +135,7 @@ def test_what_a_gang_asks_for_when_pods_join_it_counts_beside_what_it_asked_for_
 def test_nodes_of_a_start_were_asked_for_when_the_books_say_so_whenever_the_gang_was_charged() -> None:
     gang = a_gang(30, 3)
     node = names.node_to_come("x8", 1, asked_at=NOON)
-    cast("Any", gang.placement).seats["pod-0"] = SimpleNamespace(node=node)
+    cast("Any", gang.placement).seats["pod-0"] = SimpleNamespace(as_asked=node)
 
     assert medians(gang) == {"q": 33 * MINUTE}
     assert names.for_people(node) == "nodeshape/x8/1"
