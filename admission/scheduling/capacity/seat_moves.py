@@ -26,6 +26,7 @@ from admission.dra.metering import device_meters
 from admission.dra.requests.gang_request import Affordable, Plan, PodDemand, Shortfall, anything
 from admission.dra.state import cluster_state, what_if
 from admission.dra.state.cluster_state import ClusterState
+from admission.dra.state.nodes_to_come import NodesToCome
 from admission.dra.state.what_if import Belongings
 from admission.lifecycle import placement_progress
 from admission.quota.headroom import QueueUsage
@@ -74,13 +75,18 @@ def moves(  # noqa: PLR0917 - all that it depends on
     groups: of `waiting`. own: the nodes that came for them, and are nobody else's.
     """
     cluster = _open_to(groups, cluster, book, own)
+    # A gang may wait for long in a cluster that is full, and is planned in each cycle.
+    small = NodesToCome.parted(cluster, _full(cluster))
     for group in groups:
-        find = partial(_move, _as_waiting(group), rules, cluster, usage)
+        part = _as_waiting(group)
+        find = partial(_move, part, rules, small if _ignores_full_nodes(part, rules, cluster) else cluster, usage)
         move = faults.guard(During.PLANNING, group.key, find, rules.workspace.defects)
         if move is not None:
             yield move
-            pods = {pod.meta.uid: pod for pod in move.group.waiting}
-            cluster = cluster_state.granted(cluster, move.plan, pods, group.key, move.claims)
+            pods = {pod.meta.uid: pod for pod in part.waiting}
+            small, cluster = (
+                cluster_state.granted(state, move.plan, pods, group.key, move.claims) for state in (small, cluster)
+            )
 
 
 def entry(move: SeatMove, book: Book, *, at: datetime, actor: str) -> Entry | None:
@@ -164,6 +170,39 @@ def _open_to(groups: Iterable[Group], cluster: ClusterState, book: Book, own: Co
     }
     opened = {name: replace(cluster.nodes[name], reserved=False) for name in own if name in cluster.nodes}
     return replace(found, nodes={**cluster.nodes, **opened}, placed=found.placed.with_nominated(nominated))
+
+
+def _full(cluster: ClusterState) -> frozenset[NodeName]:
+    """Return the nodes on which no device is free, nor shared."""
+    bugs = cluster.profile.known_bugs
+    free = {
+        name
+        for name, inventory in cluster.node_inventories.items()
+        if any(one.id not in cluster.taken for pool in inventory.seen(bugs) for one in pool.listed_devices)
+    }
+    return frozenset(cluster.nodes.keys() - free)
+
+
+def _ignores_full_nodes(group: Group, rules: Rules, cluster: ClusterState) -> bool:
+    """Return whether a plan is the same without nodes that have no free device, and what is there."""
+    if topology.request(group) is not None or cluster.placed.with_anti_affinity:
+        return False
+    return all(
+        pod.claims and not (pod.rules.concern_pods or pod.rules.volumes) and _takes_devices(pod, rules)
+        for pod in group.waiting
+    )
+
+
+def _takes_devices(pod: Pod, rules: Rules) -> bool:
+    named = (rules.snapshot.claims.get(f"{pod.meta.namespace}/{pod.claim_name(one)}") for one in pod.claims)
+    options = [
+        option
+        for claim in named
+        if claim is not None and claim.allocation is None
+        for request in claim.spec.requests
+        for option in request.alternatives
+    ]
+    return bool(options) and not any(option.admin_access for option in options)
 
 
 def _move(group: Group, rules: Rules, cluster: ClusterState, usage: QueueUsage) -> SeatMove | None:

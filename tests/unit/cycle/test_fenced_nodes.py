@@ -9,7 +9,7 @@ from admission.api.capacity.provisioning_requests import Answer
 from admission.api.muster.ledger_entries import Kind, Posted
 from admission.api.muster.queues import PlacementMode
 from admission.api.values import names
-from admission.api.values.names import GANG_MIN, MeterName, NodeName
+from admission.api.values.names import GANG_MIN, TOPOLOGY, MeterName, NodeName
 from admission.errors import LedgerUnavailableError, RetryError
 from admission.simulation import in_memory
 from tests.builders import a_cluster
@@ -207,6 +207,22 @@ async def test_the_fence_is_lifted_after_the_seats_were_moved() -> None:
 
     assert sorted(play.world.bound().values()) == ["n1", "n1", "n2", "n2"]
     assert charged(play) == 16
+
+
+@pytest.mark.parametrize("topology", [{}, {TOPOLOGY: "type"}], ids=["anywhere", "in one domain"])
+async def test_nodes_that_are_full_are_beside_those_that_came(topology: dict[str, str]) -> None:
+    play = AskingBehindFence(asks().node("full", gpus=8, labels=X8).shape("x8", gpus=8), b={"pods": 1, "gpus": 8})
+    await play.forget_changes(2)
+    play.world.submit("a", **{"queue": "q", **JOB, "annotations": topology})
+    await play.forget_changes(2)
+    assert play.world.bound() == {"b-0": "full"}
+    assert play.world.towards() == {"a-0": X8, "a-1": X8}
+
+    play.world.add("n1", "n2")
+    await play.forget_changes(3)
+
+    assert sorted(play.world.bound().values()) == ["full", "n1", "n2"]
+    assert len(set(given(play))) == 24
 
 
 @pytest.mark.parametrize(
