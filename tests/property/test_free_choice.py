@@ -24,13 +24,14 @@ from admission.dra.compatibility import Release
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters
 from admission.dra.planner.no_plan import Kind, NoPlan
+from admission.dra.requests.device_ties import Tie, Ties
 from admission.dra.requests.device_use import Holder
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand, anything
 from admission.dra.state import cluster_state, what_if
 from admission.dra.state.cluster_state import ClusterState, Left
 from tests.conformance import corpus
 from tests.property import checker
-from tests.property.clusters import FEATURES
+from tests.property.clusters import DRIVERS, FEATURES, PCIE_ROOT
 from tests.property.gangs import Gang, gangs
 from tests.property.test_gangs import DEVICES, METERS, requested
 from tests.unit.dra.test_gang_planner import Upto
@@ -42,6 +43,14 @@ LARGEST = 1_000
 PASSING = (Mismatch.IN_USE, Mismatch.COUNTERS, Mismatch.CAPACITY)
 """Flaws that say nothing against a device when nothing else is in use."""
 
+TIES = st.sampled_from(
+    [
+        (),
+        (Tie(PCIE_ROOT, (), 2, 256), Tie(f"{DRIVERS[0]}/numa", (), 3, 512)),
+    ]
+)
+"""Claims that tie devices, which decide what plan is found."""
+
 Chosen = tuple[RequestDevice, ...]
 
 
@@ -49,19 +58,20 @@ Chosen = tuple[RequestDevice, ...]
 @given(data=st.data())
 @settings(deadline=None, max_examples=50)
 def test_a_gang_is_feasible_by_free_choice_where_some_choice_is(release: Release, data: st.DataObject) -> None:
-    event(judge(data.draw(gangs(release))))
+    event(judge(data.draw(gangs(release)), ties=data.draw(TIES)))
 
 
 @pytest.mark.parametrize("release", corpus.RELEASES)
 @given(data=st.data())
 @settings(deadline=None, max_examples=50)
 def test_a_plan_by_free_choice_is_found_within_quota_where_there_is_one(release: Release, data: st.DataObject) -> None:
-    event(judge(data.draw(gangs(release)), limited=True))
+    event(judge(data.draw(gangs(release)), limited=True, ties=data.draw(TIES)))
 
 
-def judge(gang: Gang, *, limited: bool = False) -> str:
+def judge(gang: Gang, *, limited: bool = False, ties: Ties = ()) -> str:
     """Compare the planner's answer with brute force; return what it was. limited: whether the gang has a quota."""
-    answer, first_fit = (_planned(gang, choice, limited=limited) for choice in (Choice.FREE, Choice.FIRST_FIT))
+    choices = (Choice.FREE, Choice.FIRST_FIT)
+    answer, first_fit = (_planned(gang, choice, limited=limited, ties=ties) for choice in choices)
     assert isinstance(answer, Plan) or not isinstance(first_fit, Plan)
     if isinstance(answer, Plan):
         paid = _replayed(answer, gang)
@@ -74,7 +84,7 @@ def judge(gang: Gang, *, limited: bool = False) -> str:
     return "too large" if found is None else answer.kind.value
 
 
-def _planned(gang: Gang, choice: Choice, *, limited: bool) -> Plan | NoPlan:
+def _planned(gang: Gang, choice: Choice, *, limited: bool, ties: Ties) -> Plan | NoPlan:
     return gang_planner.plan(
         gang.pods,
         gang.cluster,
@@ -83,6 +93,8 @@ def _planned(gang: Gang, choice: Choice, *, limited: bool) -> Plan | NoPlan:
         steps=STEPS,
         affordable=Upto(DEVICES, gang.limit) if limited else anything,
         choice=choice,
+        beside={"cpu": 1000} if ties else {},
+        ties=ties,
     )
 
 

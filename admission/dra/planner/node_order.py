@@ -3,9 +3,12 @@
 Nodes with less left are filled before others are begun, so that whole nodes stay free for gangs that need them. Where
 it is known what pods request beside devices, nodes go first where the pod begins the fewest unused devices, then where
 it begins the fewest that can be given out in partitions (who asks for partitions finds them nowhere else), then those
-where it strands the fewest (`stranded_devices`), then where shared or partitioned devices have the least left that the
-pod takes a part of. Equal nodes are tried once, as a group; of a group the first by name is taken. The order decides
-which plan is found, never whether there is one.
+where it strands the fewest (`stranded_devices`, `tied_devices`), then where shared or partitioned devices have the
+least left that the pod takes a part of. Equal nodes are tried once, as a group; of a group the first by name is taken.
+The order decides which plan is found, never whether there is one.
+
+With what is stranded before partitionable devices as much of all devices is given away, but less to pods for partitions
+than pods for whole devices gain (docs/measurements.md, twelve draws).
 """
 
 from typing import TypeVar
@@ -24,9 +27,9 @@ def first_fit_rank(
     """Return the sort key of a group of nodes by what a pod takes and strands; else those with few free ones first.
 
     free: devices. first: the group's first node by name, or its number. consumption: what the pod takes there; None if
-    that is not known, or not what pods request beside devices. stranded: how much more is stranded with the pod.
-    devices: how many a pod takes at least: where it is not known what it takes of which, all count as partitionable
-    ones that it begins.
+    that is not known, or not what pods request beside devices. stranded: how much more is stranded with the pod, or of
+    no use to claims that tie devices. devices: how many a pod takes at least: where it is not known what it takes of
+    which, all count as partitionable ones that it begins.
     """
     if consumption is None:
         return (devices, devices, 0, 0, free, first)
