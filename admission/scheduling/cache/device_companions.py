@@ -147,7 +147,8 @@ class DeviceCompanions:
         for tied, claims in found:
             device_class = self._classes.get(tied.device_class)
             texts = joined(device_class.selectors if device_class is not None else (), tied.selectors)
-            if weight := claims * tied.devices * device_ties.THOUSAND // devices:
+            weight = claims * tied.devices * device_ties.THOUSAND // devices
+            if weight >= device_ties.LEAST_WEIGHT:
                 # To the nearest power of two, and sorted, so that they are mostly what they were.
                 ties.append(Tie(tied.attribute, texts, tied.devices, 1 << (weight * 2 // 3).bit_length()))
         return tuple(sorted(ties))

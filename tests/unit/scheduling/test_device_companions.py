@@ -233,6 +233,21 @@ def test_claims_that_tie_several_devices_of_a_class_are_kinds_of_use() -> None:
     assert kept.ties() == ()
 
 
+def test_of_many_kinds_of_use_those_count_that_ask_for_the_most_devices() -> None:
+    """As many as the bound, and none of less than a hundredth of all devices."""
+    wanted = {f"c{count:02}": count for count in range(2, 16)}
+    pods_ = [a_pod(name, claim=name, cpu="1") for name in wanted]
+    kept = DeviceCompanions()
+    kept.update(a_snapshot(*pods_, *(a_tied_claim(name, count, ROOT) for name, count in wanted.items())), Selectors())
+
+    assert [tie.devices for tie in kept.ties()] == [*range(8, 16)]
+
+    few = a_pod("few", claim="few", cpu="1"), a_tied_claim("few", 2, ROOT)
+    many = a_pod("many", claim="many", cpu="1"), a_claim("many", {"count": 400})
+    kept.update(a_snapshot(*few, *many), Selectors())
+    assert kept.ties() == ()
+
+
 NOT_TIED: dict[str, Claim] = {
     "a single device": a_tied_claim("a", 1, ROOT),
     "devices that must differ": a_tied_claim("a", 4, {"distinctAttribute": "gpu/numa"}),
