@@ -128,6 +128,26 @@ def test_a_gang_that_fits_is_admitted_with_its_devices_and_its_charge() -> None:
     }
 
 
+@pytest.mark.parametrize(("strands_least", "places"), [(True, ["two", "one"]), (False, ["one", "two"])])
+def test_a_gang_leaves_devices_of_one_root_to_the_one_behind_it_that_ties_its_own(
+    strands_least: bool, places: list[str]
+) -> None:
+    """Node two has three devices, of which the first is alone on its root."""
+    root = "resource.kubernetes.io/pcieRoot"
+    nodes = [*node("one", 2), *node("two", 3)]
+    for slice_, roots in zip(nodes[1::2], ("xx", "xyy"), strict=True):
+        for device, value in zip(slice_["spec"]["devices"], roots, strict=True):
+            device["attributes"] = {root: {"string": value}}
+    single, pair = job("single"), job("then-a-pair", gpus=2)
+    pair[0]["spec"]["spec"]["devices"]["constraints"] = [{"matchAttribute": root}]
+    for _, one in (single, pair):
+        one["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+
+    outcome = asyncio.run(offline.simulate(expand(teams(), nodes, single, pair), strands_least=strands_least))
+
+    assert [*map(nodes_of, (of(outcome, "single"), of(outcome, "then-a-pair")))] == [[place] for place in places]
+
+
 def test_a_simulated_gang_over_quota_is_held_with_the_numbers() -> None:
     gang = of(simulate(teams(quota=4), node("one", 8), job("a", gpus=3), job("b", gpus=2)), "b")
 
