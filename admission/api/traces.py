@@ -4,6 +4,8 @@ A row of a trace is one job: its arrival, its queue, its number of pods, the req
 docs/simulation.md describes the fields.
 """
 
+import csv
+import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -100,6 +102,24 @@ def decode(rows: Iterable[Row]) -> Trace:
     return Trace(
         arrivals=tuple(sorted(arrivals, key=lambda row_: (row_.at, row_.name))), problems=tuple(decoder.problems)
     )
+
+
+def csv_rows(text: str, problems: list[tuple[int, Problem]]) -> Iterator[Row]:
+    """Yield the rows of a table in CSV, each a mapping of headings to cells, up to the first invalid one.
+
+    problems: gets those of the table. Rows without any cell are skipped.
+    """
+    reader = csv.DictReader(io.StringIO(text), restkey="(cells without a heading)", restval="")
+    try:
+        headings = reader.fieldnames or ()
+        duplicates = dict.fromkeys(name for name in headings if name and headings.count(name) > 1)
+        problems += ((1, Problem(name, "is the heading of more than one column")) for name in duplicates)
+        for columns in reader:
+            cells = {str(name): cell if isinstance(cell, str) else ",".join(cell) for name, cell in columns.items()}
+            if any(cells.values()):
+                yield Row(reader.line_num, cells)
+    except csv.Error as error:
+        problems.append((reader.line_num, Problem(".", f"is no line of a table: {error}")))
 
 
 def from_columns(columns: Mapping[str, str]) -> dict[str, Any]:

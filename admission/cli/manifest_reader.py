@@ -21,6 +21,9 @@ from admission.errors import FixError, Problem
 STANDARD_INPUT = "-"
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 
+MOST_SHOWN = 20
+"""The most problems of a file of rows that are reported one by one."""
+
 _TEXT = frozenset({"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value"})
 """What YAML 1.1 has beside text and Kubernetes reads as text: times and `=`."""
 _INTEGER, _NUMBER = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
@@ -41,6 +44,16 @@ class BadInputError(FixError):
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(self.problems))
+
+
+def refuse_lines(name: str, found: Sequence[tuple[int, Problem]]) -> None:
+    """Raise BadInputError with the problems of a file by their lines, if there are any."""
+    in_order = sorted(found, key=lambda one: one[0])
+    lines = [f"{name}:{line}: {problem}" for line, problem in in_order[:MOST_SHOWN]]
+    if len(found) > MOST_SHOWN:
+        lines.append(f"{name}: and {len(found) - MOST_SHOWN} more")
+    if lines:
+        raise BadInputError(lines)
 
 
 @dataclass(frozen=True, slots=True)

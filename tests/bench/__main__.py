@@ -125,7 +125,7 @@ def _dashboard(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
 
 
 def _packing(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
-    result = packing.measure(draws=given.passes, scale=given.scaled)
+    result = packing.measure(draws=given.passes, scale=given.scaled, trace=given.trace)
     return result, packing.table(result)
 
 
@@ -247,6 +247,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--part", type=float, default=1.0, help="scale: of 5,000 nodes and 10,000 gangs")
     parser.add_argument("--steady", type=float, default=60, help="scale: seconds of 20 changes each")
     parser.add_argument("--scaled", type=int, default=1, help="packing: how many times the 121 nodes")
+    parser.add_argument(
+        "--trace", type=Path, help="packing: a folder with Alibaba's GPU trace of 2023, in place of worlds in its shape"
+    )
     parser.add_argument("--waiting", type=int, default=500, help="holding: Jobs of four one-GPU pods that wait")
     parser.add_argument("--patience", type=float, default=1_800, help="holding: seconds until all of them have to")
     parser.add_argument("--jobs", type=int, default=10_000, help="simulate: jobs of the trace")

@@ -13,8 +13,9 @@ point more where Muster does (`Allocate`).
 import gc
 import statistics
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -28,7 +29,7 @@ from admission.dra.requests.gang_request import Choice, Plan, PodDemand
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 from admission.scheduling.cache.device_companions import DeviceCompanions
-from tests.bench import packing_policies, packing_worlds, shapes
+from tests.bench import packing_policies, packing_trace, packing_worlds, shapes
 from tests.bench.packing_worlds import WHOLE, Task, World
 
 STEPS = 50_000
@@ -42,6 +43,8 @@ MIXES = {
     "the same, 50 % by tasks of several": {"named": 0.33, "multi": 0.5},
 }
 """The mixes of tasks: see `packing_worlds.weights`."""
+Draw = Callable[[int], World]
+"""Returns the world of a seed."""
 REFERENCE = "fgd"
 GOALS = {Choice.FIRST_FIT: 0.0, Choice.FREE: 0.005}
 """How much more is given away than by the reference, at least."""
@@ -57,10 +60,16 @@ class Outcome:
     twice: int
 
 
-def measure(*, draws: int, scale: int = 1) -> dict[str, Any]:
-    """Return means over draws, for each mix of tasks."""
-    rows = {name: _row(mix, draws, scale) for name, mix in MIXES.items()}
-    return {"draws": draws, "scale": scale, "nodes": len(packing_worlds.draw(0, scale=scale).nodes), "rows": rows}
+def measure(*, draws: int, scale: int = 1, trace: Path | None = None) -> dict[str, Any]:
+    """Return means over draws, for each mix of tasks. trace: a folder with the trace itself; see `packing_trace`."""
+    worlds: Mapping[str, Draw] = (
+        {name: _draw_of(mix, scale) for name, mix in MIXES.items()}
+        if trace is None
+        else packing_trace.draws(trace, scale)
+    )
+    rows = {name: _row(draw, draws) for name, draw in worlds.items()}
+    nodes = {len(draw(0).nodes) for draw in worlds.values()}
+    return {"draws": draws, "scale": scale, "nodes": max(nodes), "rows": rows}
 
 
 def table(result: dict[str, Any]) -> Table:
@@ -76,11 +85,15 @@ def table(result: dict[str, Any]) -> Table:
     return found
 
 
-def _row(mix: Mapping[str, float], draws: int, scale: int) -> dict[str, Any]:
+def _draw_of(mix: Mapping[str, float], scale: int) -> Draw:
+    return lambda seed: packing_worlds.draw(seed, scale=scale, **mix)
+
+
+def _row(draw: Draw, draws: int) -> dict[str, Any]:
     shares: dict[str, list[float]] = {}
     speeds: dict[str, list[float]] = {}
     for seed in range(draws):
-        world = packing_worlds.draw(seed, scale=scale, **mix)
+        world = draw(seed)
         for name, policy in packing_policies.policies(world, seed).items():
             shares.setdefault(name, []).append(packing_policies.allocated(world, policy))
         shares.setdefault("repacked", []).append(packing_policies.repacked(world))
@@ -141,26 +154,31 @@ def companions(gangs: Sequence[PodDemand], slices: Iterable[shapes.Json]) -> Res
 def state(world: World) -> ClusterState:
     """Return the empty cluster of a world."""
     shown = [([gpu(at, node.model) for at in range(node.gpus)], list[shapes.Json]()) for node in world.nodes]
-    return shapes.cluster(shown, [{"cpu": str(node.cpus)} for node in world.nodes])
+    return shapes.cluster(shown, [_amounts(node.cpus, node.memory) for node in world.nodes])
 
 
 def demand(number: int, task: Task) -> PodDemand:
     """Return the only pod of a task's gang."""
-    return one_pod(f"task-{number:05}", request(task), task.cpus)
+    return one_pod(f"task-{number:05}", request(task), task.cpus, task.memory)
 
 
-def one_pod(name: str, request: shapes.Json, cpus: int) -> PodDemand:
-    """Return a pod with a claim of one request, and CPUs."""
-    container = {"name": "main", "resources": {"requests": {"cpu": str(cpus)}}}
+def one_pod(name: str, request: shapes.Json, cpus: int, memory: int = 0) -> PodDemand:
+    """Return a pod with a claim of one request, thousandths of CPUs, and MiB of memory."""
+    container = {"name": "main", "resources": {"requests": _amounts(cpus, memory)}}
     spec = {"containers": [container], "resourceClaims": [{"name": "gpus", "resourceClaimName": name}]}
     pod = pods.decode({"metadata": {"name": name, "namespace": "team", "uid": name}, "spec": spec})
     return PodDemand(pod=pod, claims=(shapes.claim(name, {"devices": {"requests": [request]}}),))
 
 
+def _amounts(cpus: int, memory: int) -> shapes.Json:
+    return {"cpu": f"{cpus}m", **({"memory": f"{memory}Mi"} if memory else {})}
+
+
 def request(task: Task) -> shapes.Json:
     """Return the request of a task's claim."""
-    model = f"device.attributes['{shapes.DRIVER}'].model == '{task.model}'"
-    wanted = shapes.request(task.gpus, *([model] if task.model else []))
+    names = ", ".join(f"'{model}'" for model in task.models)
+    selector = f"device.attributes['{shapes.DRIVER}'].model in [{names}]"
+    wanted = shapes.request(task.gpus, *([selector] if names else []))
     return {**wanted, "exactly": {**wanted["exactly"], "capacity": {"requests": {CAPACITY: str(task.part)}}}}
 
 

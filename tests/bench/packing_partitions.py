@@ -220,4 +220,4 @@ def played(world: World, choice: Choice, *, strands_least: bool = True) -> Outco
 def demand(number: int, task: Task) -> PodDemand:
     """Return the only pod of a task's gang."""
     request = shapes.request(task.partitions, shapes.profile_is(task.profile))
-    return packing.one_pod(f"task-{number:05}", request, task.cpus)
+    return packing.one_pod(f"task-{number:05}", request, task.cpus * 1000)

@@ -2,7 +2,7 @@
 
 Each is written from its description in Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with
 Fragmentation Gradient Descent", USENIX ATC 2023 (sections 4 to 6). A node is the thousandths that are left of each of
-its GPUs, its CPUs left, and the model of its GPUs: a task that asks for another one cannot use it.
+its GPUs, its CPUs and memory left, and the model of its GPUs: a task that asks for another one cannot use it.
 
 The fragmentation of a node n for a task m, in thousandths of GPUs, is what m could not use of what is left there:
 
@@ -24,11 +24,12 @@ from tests.bench.packing_worlds import WHOLE, Task, World
 
 
 class Node(NamedTuple):
-    """What is left of each GPU, and CPUs. model: of the GPUs."""
+    """What is left of each GPU, of CPUs, and of memory. model: of the GPUs."""
 
     gpus: tuple[int, ...]
     cpus: int
     model: str = ""
+    memory: int = 0
 
 
 Rank = tuple[float, ...]
@@ -38,7 +39,7 @@ Policy = Callable[[Node, Task], tuple[Rank, Node]]
 
 def allocated(world: World, policy: Policy) -> float:
     """Return the part of the GPUs that is given away after all tasks; those that fit nowhere are skipped."""
-    nodes = [Node((WHOLE,) * node.gpus, node.cpus, node.model) for node in world.nodes]
+    nodes = [Node((WHOLE,) * node.gpus, node.cpus, node.model, node.memory) for node in world.nodes]
     given = 0
     for task in world.tasks:
         ranked = [(*policy(node, task), at) for at, node in enumerate(nodes) if _takes(node, task)]
@@ -97,7 +98,7 @@ class Fragmentation:
 
     def expected(self, node: Node) -> float:
         """Return F_n(M)."""
-        key = Node(tuple(sorted(node.gpus)), node.cpus, node.model)
+        key = node._replace(gpus=tuple(sorted(node.gpus)))
         if key not in self._known:
             usable, others = self._for_model(node.model)
             self._known[key] = sum(weight * _unusable(key, task) for task, weight in usable.items())
@@ -109,8 +110,8 @@ class Fragmentation:
             found: dict[Task, float] = {}
             others = 0.0
             for task, weight in self._weights.items():
-                if task.model in {"", model}:
-                    any_model = replace(task, model="")
+                if not task.models or model in task.models:
+                    any_model = replace(task, models=())
                     found[any_model] = found.get(any_model, 0) + weight
                 else:
                     others += weight
@@ -126,15 +127,15 @@ def _unusable(node: Node, task: Task) -> int:
 
 
 def _takes(node: Node, task: Task) -> bool:
-    if task.model not in {"", node.model}:
+    if (task.models and node.model not in task.models) or node.cpus < task.cpus or node.memory < task.memory:
         return False
-    return node.cpus >= task.cpus and sum(left >= task.part for left in node.gpus) >= task.gpus
+    return sum(left >= task.part for left in node.gpus) >= task.gpus
 
 
 def _best_fit(node: Node, task: Task) -> tuple[Rank, Node]:
     """Least left on the node, of GPUs and CPUs as parts of the largest node's."""
     after = _tightest(node, task)
-    return (sum(after.gpus) / (8 * WHOLE) + after.cpus / 128,), after
+    return (sum(after.gpus) / (8 * WHOLE) + after.cpus / 128_000,), after
 
 
 def _gpu_packing(node: Node, task: Task) -> tuple[Rank, Node]:
@@ -171,4 +172,4 @@ def _tightest(node: Node, task: Task) -> Node:
 
 def _taken(node: Node, task: Task, places: Sequence[int]) -> Node:
     gpus = tuple(left - task.part if at in places else left for at, left in enumerate(node.gpus))
-    return node._replace(gpus=gpus, cpus=node.cpus - task.cpus)
+    return node._replace(gpus=gpus, cpus=node.cpus - task.cpus, memory=node.memory - task.memory)

@@ -87,7 +87,7 @@ def _town(world: World) -> Expanded:
     ]
     for at, node in enumerate(world.nodes):
         name = f"node-{at:05}"
-        status = {"allocatable": {"cpu": str(node.cpus), "pods": "110"}}
+        status = {"allocatable": {"cpu": f"{node.cpus}m", "pods": "110"}}
         objects.append({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status})
         slice_ = shapes.slice_of(name, [packing.gpu(number) for number in range(node.gpus)])
         objects.append({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", **slice_})
@@ -108,7 +108,7 @@ def _arrivals(seed: int, world: World, load: float) -> tuple[Arrival, ...]:
         now += random.expovariate(pace)
         claim = {"devices": {"requests": [packing.request(task)]}}
         row = {"name": f"j{at:05}", "queue": "q", "arrival": round(now, 3), "runtime": round(runtime, 3)}
-        rows.append(Row(at, {**row, "requests": {"cpu": str(task.cpus)}, "claims": [claim]}))
+        rows.append(Row(at, {**row, "requests": {"cpu": f"{task.cpus}m"}, "claims": [claim]}))
     found = traces.decode(rows)
     assert not found.problems, found.problems[:3]
     return found.arrivals

@@ -10,7 +10,7 @@ that tasks ask for models as there are GPUs of each, is ours. Nothing is copied 
 same world.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from random import Random
@@ -49,15 +49,16 @@ LOAD = 1.1
 
 @dataclass(frozen=True, slots=True, order=True)
 class Task:
-    """A demand for some GPUs of one node, for so many thousandths of each of them, and for CPUs.
+    """A demand for some GPUs of one node, for so many thousandths of each of them, for CPUs, and for MiB of memory.
 
-    model: which GPUs it has to be; empty for any.
+    cpus: in thousandths. models: of which GPUs one it has to be; empty for any.
     """
 
     gpus: int
     part: int
     cpus: int
-    model: str = ""
+    models: tuple[str, ...] = ()
+    memory: int = 0
 
     @property
     def asked(self) -> int:
@@ -66,11 +67,12 @@ class Task:
 
 
 class NodeShape(NamedTuple):
-    """The GPUs and CPUs of a node. model: of its GPUs."""
+    """The GPUs of a node, thousandths of CPUs, and MiB of memory. model: of its GPUs."""
 
     gpus: int
     cpus: int
     model: str = ""
+    memory: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +107,10 @@ def weights(multi: float = 0.0, named: float = 0.0) -> dict[Task, float]:
         parts = {WHOLE: 1} if gpus else PARTS
         cpus = PART_CPUS if not gpus else CPUS if gpus < MOST_GPUS else {11: 1}
         for (part, weight), (each, share) in product(parts.items(), cpus.items()):
-            task = Task(gpus or 1, part, (gpus or 1) * each)
+            task = Task(gpus or 1, part, (gpus or 1) * each * 1000)
             likely = size / total * weight / sum(parts.values()) * share / sum(cpus.values())
             for model, asks in _models(gpus or 1, named).items():
-                one = replace(task, model=model)
+                one = replace(task, models=(model,) if model else ())
                 found[one] = found.get(one, 0) + likely * asks
     return found
 
@@ -128,13 +130,17 @@ def draw(seed: int, *, scale: int = 1, multi: float = 0.0, named: float = 0.0) -
     """Return a world. scale: how many times the nodes. multi, named: see `weights`."""
     random = Random(seed)  # noqa: S311 - not for secrets
     nodes = [
-        NodeShape(gpus, cpus, model)
+        NodeShape(gpus, cpus * 1000, model)
         for (gpus, cpus), models in MODELS.items()
         for model, count in models.items()
         for _ in range(count * scale)
     ]
     random.shuffle(nodes)
-    kinds = weights(multi, named)
+    return drawn(random, nodes, weights(multi, named))
+
+
+def drawn(random: Random, nodes: Sequence[NodeShape], kinds: Mapping[Task, float]) -> World:
+    """Return nodes with tasks that are drawn until they ask for LOAD times the GPUs. kinds: how likely each is."""
     tasks: list[Task] = []
     left = sum(node.gpus for node in nodes) * WHOLE * LOAD
     while left > 0:

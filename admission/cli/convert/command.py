@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from admission.cli import apps, manifest_reader, terminal
-from admission.cli.convert import files, queues
+from admission.cli.convert import files, openb, queues
 from admission.cli.convert.files import File, Item
 from admission.cli.convert.queues import Origin
 from admission.cli.convert.yaml_text import Text
@@ -32,6 +32,7 @@ EPILOG = apps.epilog(
         "kubectl get resourceclaims -A -o yaml | muster convert -",
         "kubectl get clusterqueues,cohorts,localqueues -A -o yaml | muster convert --from kueue - > queues.yaml",
         "kubectl get resourcequotas -A -o yaml | muster convert --from resourcequota - > queues.yaml",
+        "muster convert --from openb openb_pod_list_default.csv > jobs.jsonl",
     ),
     "What cannot be converted stays as it is, and is told with its line and the mend. Comments, quotes and order stay, "
     "too. docs/tasks/convert.md lists what is changed.",
@@ -56,7 +57,11 @@ def convert(
     diff: Annotated[bool, typer.Option("--diff", help="Print the changes in place of the manifests.")] = False,
     in_place: Annotated[bool, typer.Option("--in-place", "-i", help="Write the changed files.")] = False,
     origin: Annotated[
-        Origin | None, typer.Option("--from", help="Print Queues and Meters for the objects of this system.")
+        Origin | None,
+        typer.Option(
+            "--from",
+            help="Print Queues and Meters for the objects of this system, or a cluster or jobs for a list of a trace.",
+        ),
     ] = None,
 ) -> None:
     """Write manifests of earlier DRA APIs (v1alpha2 to v1beta2) for resource.k8s.io/v1. Needs no cluster."""
@@ -65,7 +70,7 @@ def convert(
     if origin is not None:
         if check or diff or in_place:
             raise FixError("--from prints new objects: it goes without --check, --diff and --in-place")
-        raise typer.Exit(UNCONVERTED if queues.convert(paths, origin) else DONE)
+        raise typer.Exit(_convert_from(paths, origin))
     if in_place and manifest_reader.STANDARD_INPUT in paths:
         raise FixError("--in-place: the standard input cannot be written; name a file")
     read = files.read(paths)
@@ -85,6 +90,14 @@ def convert(
     _report(reports, changed, is_all=check)
     is_left = any(one.finding.level is Level.LEFT for one in reports)
     raise typer.Exit(UNCONVERTED if is_left else TO_CONVERT if check and changed else DONE)
+
+
+def _convert_from(paths: Sequence[str], origin: Origin) -> int:
+    """Print new objects, or jobs; return the exit code."""
+    if origin is Origin.OPENB:
+        openb.convert(paths)
+        return DONE
+    return UNCONVERTED if queues.convert(paths, origin) else DONE
 
 
 def _convert(read: Sequence[File]) -> Iterator[_Report]:

@@ -1,4 +1,4 @@
-"""`muster convert --from`: Queues and Meters in place of another queueing system's objects."""
+"""`muster convert --from` a queueing system: Queues and Meters in place of another queueing system's objects."""
 
 import sys
 from collections.abc import Sequence
@@ -13,11 +13,12 @@ from admission.conversion.queues import kueue, resource_quotas, volcano
 
 
 class Origin(StrEnum):
-    """The system whose objects are converted."""
+    """The system whose objects are converted, or the public trace."""
 
     KUEUE = "kueue"
     VOLCANO = "volcano"
     RESOURCE_QUOTA = "resourcequota"
+    OPENB = "openb"
 
 
 _CONVERSIONS = {

@@ -1,7 +1,5 @@
 """Reader of traces: one JSON object per line, or CSV with a line of headings; problems are reported by line."""
 
-import csv
-import io
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,13 +7,11 @@ import msgspec
 
 from admission.api import traces
 from admission.api.traces import Arrival, Row
-from admission.cli.manifest_reader import BadInputError
+from admission.cli import manifest_reader
+from admission.conversion import openb
 from admission.errors import FixError, Problem
 from admission.simulation.replay import cluster
 from admission.simulation.replay.cluster import ReplayCluster
-
-MOST_SHOWN = 20
-"""The most problems of a trace that are reported one by one."""
 
 
 def read(path: str) -> tuple[Arrival, ...]:
@@ -27,9 +23,9 @@ def read(path: str) -> tuple[Arrival, ...]:
     except UnicodeDecodeError as error:
         raise FixError(f"--arrivals {path}: is no text in UTF-8: {error.reason} at byte {error.start}") from error
     problems: list[tuple[int, Problem]] = []
-    rows = _csv(text, problems) if path.endswith(".csv") else _lines(text, problems)
+    rows = _csv(path, text, problems) if path.endswith(".csv") else _lines(text, problems)
     trace = traces.decode(rows)
-    _refuse(path, sorted([*problems, *trace.problems], key=lambda one: one[0]))
+    manifest_reader.refuse_lines(path, [*problems, *trace.problems])
     if not trace.arrivals:
         raise FixError(f"--arrivals {path}: has no jobs; docs/simulation.md says how one is written")
     return trace.arrivals
@@ -37,15 +33,7 @@ def read(path: str) -> tuple[Arrival, ...]:
 
 def check(path: str, arrivals: tuple[Arrival, ...], replay_cluster: ReplayCluster) -> None:
     """Refuse a trace that requests what the cluster does not have. Raises BadInputError."""
-    _refuse(path, cluster.name_problems(replay_cluster, arrivals))
-
-
-def _refuse(path: str, found: list[tuple[int, Problem]]) -> None:
-    lines = [f"{path}:{line}: {problem}" for line, problem in found[:MOST_SHOWN]]
-    if len(found) > MOST_SHOWN:
-        lines.append(f"{path}: and {len(found) - MOST_SHOWN} more")
-    if lines:
-        raise BadInputError(lines)
+    manifest_reader.refuse_lines(path, cluster.name_problems(replay_cluster, arrivals))
 
 
 def _lines(text: str, problems: list[tuple[int, Problem]]) -> Iterator[Row]:
@@ -60,16 +48,12 @@ def _lines(text: str, problems: list[tuple[int, Problem]]) -> Iterator[Row]:
                 problems.append((number, Problem(".", f"is no JSON: {error}")))
 
 
-def _csv(text: str, problems: list[tuple[int, Problem]]) -> Iterator[Row]:
-    """Yield the rows of a table up to the first invalid one."""
-    reader = csv.DictReader(io.StringIO(text), restkey="(cells without a heading)", restval="")
-    try:
-        headings = reader.fieldnames or ()
-        duplicates = dict.fromkeys(name for name in headings if name and headings.count(name) > 1)
-        problems += ((1, Problem(name, "is the heading of more than one column")) for name in duplicates)
-        for columns in reader:
-            cells = {str(name): cell if isinstance(cell, str) else ",".join(cell) for name, cell in columns.items()}
-            if any(cells.values()):
-                yield Row(reader.line_num, traces.from_columns(cells))
-    except csv.Error as error:
-        problems.append((reader.line_num, Problem(".", f"is no line of a table: {error}")))
+def _csv(path: str, text: str, problems: list[tuple[int, Problem]]) -> Iterator[Row]:
+    """Yield the rows of a table."""
+    for row in traces.csv_rows(text, problems):
+        if row.body.keys() >= set(openb.POD_COLUMNS):
+            raise FixError(
+                f"--arrivals {path}: is a pod list of Alibaba's GPU trace; `muster convert --from openb {path}` makes "
+                "jobs of it"
+            )
+        yield Row(row.line, traces.from_columns(row.body))

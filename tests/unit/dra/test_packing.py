@@ -2,15 +2,25 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from admission.dra.requests.gang_request import Choice
-from tests.bench import packing, packing_partitions, packing_policies, packing_queue, packing_roots, packing_worlds
+from tests.bench import (
+    packing,
+    packing_partitions,
+    packing_policies,
+    packing_queue,
+    packing_roots,
+    packing_trace,
+    packing_worlds,
+)
 from tests.bench.packing_partitions import Card
 from tests.bench.packing_policies import Fragmentation, Node, Policy
 from tests.bench.packing_worlds import WHOLE, NodeShape, Task, World
 
+SAMPLE = Path(__file__).parents[3] / "config" / "examples" / "openb"
 HALF, ONE, TWO = Task(1, 500, 4), Task(1, WHOLE, 8), Task(2, WHOLE, 16)
 WEIGHTS: Mapping[Task, float] = {HALF: 0.25, ONE: 0.5, TWO: 0.25}
 
@@ -72,13 +82,13 @@ def test_tasks_of_several_gpus_ask_for_the_part_that_is_wanted() -> None:
 def test_tasks_ask_for_models_of_which_there_are_nodes_that_are_large_enough() -> None:
     weights = packing_worlds.weights(named=0.33)
 
-    assert sum(weight for task, weight in weights.items() if task.model) == pytest.approx(0.33)
-    assert {task.model for task in weights if task.gpus == 8} == {"", "g2", "g3"}
+    assert sum(weight for task, weight in weights.items() if task.models) == pytest.approx(0.33)
+    assert {task.models for task in weights if task.gpus == 8} == {(), ("g2",), ("g3",)}
 
 
 def test_what_asks_for_another_model_is_of_no_use_to_a_task() -> None:
-    node, other = Node((1000, 600), 16, "g2"), replace(ONE, model="t4")
-    fragmentation = Fragmentation({HALF: 0.5, other: 0.25, replace(ONE, model="g2"): 0.25})
+    node, other = Node((1000, 600), 16, "g2"), replace(ONE, models=("t4",))
+    fragmentation = Fragmentation({HALF: 0.5, other: 0.25, replace(ONE, models=("g2", "g3")): 0.25})
 
     assert fragmentation.expected(node) == 0.25 * 1600 + 0.25 * 600
 
@@ -93,13 +103,34 @@ def test_cards_with_partitions_keep_the_places_of_their_profiles() -> None:
 @pytest.mark.parametrize("choice", Choice)
 def test_the_planner_fills_a_small_world_and_gives_nothing_twice(choice: Choice) -> None:
     drawn = packing_worlds.draw(1)
-    world = replace(drawn, nodes=(NodeShape(4, 64), NodeShape(2, 96)), tasks=drawn.tasks[:10])
+    world = replace(drawn, nodes=(NodeShape(4, 64_000), NodeShape(2, 96_000)), tasks=drawn.tasks[:10])
     assert sum(task.asked for task in world.tasks) > world.capacity
 
     outcome = packing.played(world, choice)
 
     assert 0.8 < outcome.allocated <= 1
     assert outcome.twice == 0
+
+
+def test_worlds_of_lists_in_the_form_of_the_trace_have_its_nodes_and_pods_with_gpus() -> None:
+    (draw,) = packing_trace.draws(SAMPLE, scale=10).values()
+    world = draw(0)
+
+    assert sorted(world.nodes) == [NodeShape(4, 48_000, "A10", 262_144)] * 2 + [NodeShape(8, 96_000, "L40", 524_288)]
+    assert Task(1, 250, 2_000, ("A10", "L40"), 8_192) in world.weights
+    assert sum(world.weights.values()) == 11
+    assert sum(task.asked for task in world.tasks) >= 1.1 * world.capacity
+    outcome = packing.played(world, Choice.FREE)
+    assert 0 < outcome.allocated <= 1
+    assert outcome.twice == 0
+    fgd = packing_policies.policies(world, 0)["fgd"]
+    assert 0 < packing_policies.allocated(world, fgd) <= 1
+
+
+def test_a_task_needs_the_memory_that_is_left() -> None:
+    world = World((NodeShape(2, 8, memory=3),), (Task(1, WHOLE, 1, memory=2),) * 2, {})
+
+    assert packing_policies.allocated(world, policies()["best fit"]) == 0.5
 
 
 def test_repacking_fills_cards_with_parts_that_came_apart() -> None:
