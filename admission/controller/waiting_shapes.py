@@ -24,7 +24,7 @@ class WaitingShapes:
 
     def __init__(self) -> None:
         self._known: dict[GangUid, tuple[tuple[int, int], str]] = {}
-        """By gang, how much of it was there (`_there`) and the text of the shape of its pods."""
+        """By gang, what of it was there (`_there`) and the text of the shape of its pods."""
 
     def update(
         self, waiting: Iterable[GangReport], groups: Mapping[GangUid, Group], snapshot: Snapshot
@@ -49,15 +49,16 @@ class WaitingShapes:
 
 
 def _there(group: Group, text: str, snapshot: Snapshot) -> tuple[int, int]:
-    """Return the number of pods that wait, and without a shape that of their claims which may give them one.
+    """Return a hash of which pods wait, and without a shape the number of their claims which may give them one.
 
-    Kubernetes makes claims after the pods that name them.
+    Other pods of a gang may have other claims. Kubernetes makes claims after the pods that name them.
     """
+    pods = hash(frozenset(pod.meta.uid for pod in group.waiting))
     if text != NO_SHAPE:
-        return len(group.waiting), 0
+        return pods, 0
     wanted = ((pod.meta.namespace, pod.claim_name(claim)) for pod in group.waiting for claim in pod.claims)
     claims = (snapshot.claims.get(f"{namespace}/{name}") for namespace, name in wanted if name)
-    return len(group.waiting), sum(claim is not None and claim.allocation is None for claim in claims)
+    return pods, sum(claim is not None and claim.allocation is None for claim in claims)
 
 
 def shape_of(group: Group, snapshot: Snapshot) -> GangShape | None:

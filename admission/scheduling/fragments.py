@@ -19,7 +19,7 @@ from admission.dra.state.cluster_state import ClusterState
 from admission.dra.state.what_if import Belongings
 
 MOST_PODS = 1_000
-"""The most pods of a kind of gangs that are counted."""
+"""The most pods of a kind of gangs that are counted; of larger gangs one is."""
 
 MOST_MOVED = 50
 """The most running gangs whose move is tried for a kind of gangs, those with the fewest devices first."""
@@ -102,7 +102,7 @@ class Fragments:
     def starts(self, kind: str) -> tuple[int, bool]:
         """Return how many gangs of a kind find a place, and whether that is all that were tried."""
         found = self._fill(kind).gangs
-        return found, found == MOST_PODS // len(self._wanted[kind].pods)
+        return found, found == _most(self._wanted[kind])
 
     def free(self) -> list[FreeDevices]:
         """Return the nodes with free devices, those with the most first; devices that several nodes see left out."""
@@ -127,10 +127,14 @@ class Fragments:
         ]
 
     def moves(self) -> list[Move]:
-        """Return the moves that make room for more gangs, those for the most first, then the smallest."""
+        """Return the moves that make room for more gangs, those for the most first, then the smallest.
+
+        For gangs of more than MOST_PODS none is tried: each takes as long as planning one of them does.
+        """
         return [
             move
-            for kind in self._wanted
+            for kind, wanted in self._wanted.items()
+            if len(wanted.pods) <= MOST_PODS
             for move in sorted(self._moves(kind), key=lambda one: (-one.starts, one.devices, one.gang))[:MOST_PROPOSED]
         ]
 
@@ -164,7 +168,7 @@ class Fragments:
 
         before: how many have started before these.
         """
-        for number in range(before, MOST_PODS // len(wanted.pods)):
+        for number in range(before, _most(wanted)):
             pods = [_numbered(one, number) for one in wanted.pods]
             plan = self._planned(pods, wanted.topology, cluster)
             if plan is None:
@@ -196,6 +200,11 @@ class Fragments:
             pods, cluster, selectors=self._selectors, steps=self._steps, topology=topology, mute=True
         )
         return plan if isinstance(plan, Plan) else None
+
+
+def _most(wanted: Wanted) -> int:
+    """Return how many gangs of a kind are tried."""
+    return max(1, MOST_PODS // len(wanted.pods))
 
 
 def _numbered(demand: PodDemand, number: int) -> PodDemand:

@@ -48,7 +48,12 @@ async def test_of_what_waited_only_the_longest_is_read(url: str, ledger: SqlLedg
     async with opened(url) as books:
         window = Window(first, first + 2 * day)
         found, both = await books.waited(window, most=2), await books.waited(window, most=9)
+        from_noon = await books.waited(Window(first + day / 2, first + 2 * day), most=9)
+        from_next = await books.waited(Window(first + day, first + 2 * day), most=9)
 
+    assert from_noon == both, "shapes are kept by day, so the day in which a time begins counts"
+    assert [one.seconds for one in from_next] == [2**40, 90, 2]
+    assert (await ledger.waiting(first + day / 2, first + day)).shapes == shapes[:2]
     assert [tuple(one) for one in found] == [("q", "long", 2**40 + 80), ("r", "long", 90)]
     assert [tuple(one) for one in both[2:]] == [("q", "short", 2)]
 

@@ -98,6 +98,9 @@ def find(observed: ObservedObjects, shape: Shape | None, queue: QueueName) -> Ga
     )
     if shape is None:
         return GangCapacity(starts=0, is_bound=False, stopped="", free=found.free(), moves=())
+    if shape.device_class not in observed.classes:
+        missing = f"there is no device class {shape.device_class}"
+        return GangCapacity(starts=0, is_bound=False, stopped=missing, free=found.free(), moves=())
     places, is_bound = found.starts(shape.title)
     starts, short = (places, "") if not queue else _within_quota(observed, queue, wanted[shape.title], places)
     no_place = "" if is_bound else "there is no place for another one"
@@ -116,9 +119,17 @@ def _within_quota(observed: ObservedObjects, queue: QueueName, wanted: Wanted, p
     if own is None:
         return 0, f"there is no queue {queue}"
     tree = Tree.build(one.queue for one in observed.queues.values())
-    stopped = [name for name in tree.path(queue) if tree.queues[name].stop_policy is not StopPolicy.NONE]
-    if not tree.active(queue) or stopped:
-        return 0, f"queue {queue} is stopped" if stopped else f"queue {queue} is not active"
+    if not tree.active(queue):
+        return 0, f"queue {queue} is not active"
+    starts, short = _charged(observed, tree, queue, wanted, places)
+    if any(tree.queues[name].stop_policy is not StopPolicy.NONE for name in tree.path(queue)):
+        # Whoever lets it go on would meet the lack of quota next.
+        return 0, f"queue {queue} is stopped" + (f", and {short}" if short and not starts else "")
+    return starts, f"queue {queue} {short}" if short else ""
+
+
+def _charged(observed: ObservedObjects, tree: Tree, queue: QueueName, wanted: Wanted, places: int) -> tuple[int, str]:
+    """Return for how many of the gangs a queue has quota left, whether or not it lets any start, and what is short."""
     meters = device_meters.compile_meters(one.meter for one in observed.meters.values())
     charge = device_meters.added(
         device_meters.lower_bound(meters, one.spec) for pod in wanted.pods for one in pod.claims
@@ -128,7 +139,7 @@ def _within_quota(observed: ObservedObjects, queue: QueueName, wanted: Wanted, p
         shortage = usage.charge_fits(queue, charge)
         if shortage is not None and shortage.meter is not None:
             left, needed = usage.available(queue, shortage.meter), charge[shortage.meter]
-            return number, f"queue {queue} has {left} {shortage.meter} left, and a gang needs {needed}"
+            return number, f"has {left} {shortage.meter} left, and a gang needs {needed}"
         usage.charge(queue, charge)
     return places, ""
 

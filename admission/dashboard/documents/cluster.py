@@ -1,6 +1,6 @@
 """The documents about the cluster: the overview, queues, gangs and devices."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from admission.api.kubernetes import meta
 from admission.api.kubernetes.devices import DeviceId
@@ -287,13 +287,17 @@ class ShapeList(Listing, frozen=True, kw_only=True):
 
 
 class FreeDevices(Record, frozen=True, kw_only=True):
-    """A node with free devices. devices: all of the driver there. usable: how many of the free ones pods would take."""
+    """A node with free devices. devices: all of the driver there. usable: how many of the free ones pods would take.
+
+    closed: why no pod can start there; empty if pods can.
+    """
 
     node: str
     driver: str
     free: int
     devices: int
     usable: int | None
+    closed: str
 
 
 class Move(Record, frozen=True, kw_only=True):
@@ -306,8 +310,19 @@ class Move(Record, frozen=True, kw_only=True):
     starts: int
 
 
+class WaitedShape(Record, frozen=True, kw_only=True):
+    """Gangs of one shape that waited in a queue, for so many gang-seconds in all."""
+
+    shape: str
+    queue: str
+    seconds: int
+
+
 class GangCapacity(Listing, frozen=True, kw_only=True):
-    """What stands free, and how many gangs of a shape would start. at_least: whether more than that were not tried."""
+    """What stands free, and how many gangs of a shape would start. at_least: whether more than that were not tried.
+
+    waited: for who may see all books. waited_note: why what waited cannot be read; empty if it can.
+    """
 
     shape: str | None
     starts: int
@@ -315,6 +330,8 @@ class GangCapacity(Listing, frozen=True, kw_only=True):
     stopped: str
     items: list[FreeDevices]
     moves: list[Move]
+    waited: list[WaitedShape]
+    waited_note: str
 
 
 class HeatMap(Document, frozen=True, kw_only=True):
@@ -430,8 +447,8 @@ def capacity(classes: Sequence[ClassCapacity]) -> list[Capacity]:
     ]
 
 
-def free_devices(nodes: Sequence[fragments.FreeDevices], shape: str) -> list[FreeDevices]:
-    """Return nodes with free devices. shape: that of which gangs would start; empty without one."""
+def free_devices(nodes: Sequence[fragments.FreeDevices], shape: str, closed: Mapping[str, str]) -> list[FreeDevices]:
+    """Return nodes with free devices. shape: that of which gangs would start; empty without one. closed: by node."""
     return [
         FreeDevices(
             node=one.node,
@@ -439,6 +456,7 @@ def free_devices(nodes: Sequence[fragments.FreeDevices], shape: str) -> list[Fre
             free=one.free,
             devices=one.total,
             usable=one.usable[shape] if shape else None,
+            closed=closed[one.node],
         )
         for one in nodes
     ]

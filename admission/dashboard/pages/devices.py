@@ -317,6 +317,7 @@ async def capacity(request: web.Request) -> web.StreamResponse:
     visible = await rights.visible_namespaces_or_none({one.gang.partition("/")[0] for one in found.moves})
     moves = [one for one in found.moves if visible.shows(one.gang)]
     page = pagination.page(found.free, query, size=request_context.page_size(request, pagination.SIZE))
+    closed = {str(one.node): _closed(cluster_view, one.node) for one in page.items}
     waited, note = await _waited(request)
     return await request_context.respond(
         request,
@@ -327,13 +328,16 @@ async def capacity(request: web.Request) -> web.StreamResponse:
             starts=found.starts,
             at_least=found.is_bound,
             stopped=found.stopped,
-            items=documents.free_devices(page.items, shape.title if shape is not None else ""),
+            items=documents.free_devices(page.items, shape.title if shape is not None else "", closed),
             moves=documents.moves(moves),
+            waited=[documents.WaitedShape(shape=one.title, queue=one.queue, seconds=one.seconds) for one in waited],
+            waited_note=note,
         ),
         page=page,
         shape=shape,
         is_wrong=bool(query.get("class")) and shape is None,
         found=found,
+        closed=closed,
         moves=moves,
         waited=waited,
         note=note,

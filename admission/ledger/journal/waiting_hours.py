@@ -5,9 +5,9 @@ removed, and a time without a leader counts nothing.
 """
 
 import hashlib
-from datetime import datetime
+from datetime import UTC, datetime
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import ColumnElement, delete, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.api.muster.ledger_entries import Waited, WaitingHour, WaitingShape
@@ -51,11 +51,11 @@ async def between(connection: AsyncConnection, cluster: str, window: Window, que
 
 
 async def shapes_between(connection: AsyncConnection, cluster: str, window: Window) -> list[WaitingShape]:
-    """Return the days that begin in a time, in order."""
+    """Return the days of a time, in order, with the one in which it begins."""
     columns = waiting_shapes.c
     query = (
         select(columns.queue, columns.namespace, columns.day, columns.shape, columns.seconds)
-        .where(columns.cluster == cluster, columns.day >= window.start, columns.day < window.end)
+        .where(*_of_days(cluster, window))
         .order_by(columns.day, columns.queue, columns.namespace, columns.digest)
     )
     return [WaitingShape(*row) for row in await connection.execute(query)]
@@ -64,14 +64,21 @@ async def shapes_between(connection: AsyncConnection, cluster: str, window: Wind
 async def longest(
     connection: AsyncConnection, cluster: str, window: Window, *, most: int
 ) -> list[tuple[QueueName, str, int]]:
-    """Return the shapes that have waited for longest in a queue on the days that begin in a time, and gang-seconds."""
+    """Return the shapes that have waited for longest in a queue on the days of a time, and gang-seconds."""
     columns = waiting_shapes.c
     seconds = func.sum(columns.seconds)
     query = (
         select(columns.queue, func.min(columns.shape), seconds)
-        .where(columns.cluster == cluster, columns.day >= window.start, columns.day < window.end, columns.shape != "")
+        .where(*_of_days(cluster, window), columns.shape != "")
         .group_by(columns.queue, columns.digest)
         .order_by(seconds.desc(), columns.queue, columns.digest)
         .limit(most)
     )
     return [(queue, shape, int(total)) for queue, shape, total in await connection.execute(query)]
+
+
+def _of_days(cluster: str, window: Window) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions of the days of a time: shapes are kept by day, so the first one counts as a whole."""
+    columns = waiting_shapes.c
+    first = window.start.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return columns.cluster == cluster, columns.day >= first, columns.day < window.end

@@ -93,6 +93,19 @@ async def test_programs_see_no_more_than_pages_show(program: Program) -> None:
     assert (await program.get("/queues", token="", **JSON))[:2] == (401, "application/json")
 
 
+async def test_what_waited_is_a_table_beside_what_would_fit_for_who_may_see_all_books(program: Program) -> None:
+    every, own = await program.json("/capacity"), await program.json("/capacity", MEMBER)
+    rows = list(csv.DictReader(io.StringIO((await program.get("/capacity?format=csv&table=waited"))[2])))
+
+    assert [(one["shape"], one["queue"], one["seconds"]) for one in every["waited"]] == [
+        ("2x4:gpu", "production", 14_400),
+        ("1xall:gpu", "research", 7_200),
+    ]
+    assert [row["queue"] for row in rows] == ["production", "research"]
+    assert (own["waited"], own["waitedNote"]) == ([], "")
+    assert {one["node"]: one["closed"] for one in every["items"]}["node-2"] == "unschedulable"
+
+
 async def test_a_program_gets_as_much_of_a_list_as_it_asks_for_and_csv_has_all_of_it(program: Program) -> None:
     second = await program.json("/gangs?size=4&page=2&sort=gang")
     rows = list(csv.DictReader(io.StringIO((await program.get("/gangs?format=csv&sort=gang"))[2])))

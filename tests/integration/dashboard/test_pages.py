@@ -109,7 +109,7 @@ PAGES = {
         "of 16",
         "there is no NodePool cpu",
     ],
-    "/capacity": ["What would fit", "Free devices", "node-1", "2x4:gpu", "1xall:gpu", "Gang-hours"],
+    "/capacity": ["What would fit", "Free devices", "node-1", "unschedulable", "2x4:gpu", "1xall:gpu", "Gang-hours"],
     "/capacity?pods=1&devices=2&class=gpu&queue=production": [
         "<b>",
         "of 1x2:gpu would start in",

@@ -184,6 +184,20 @@ async def test_a_gang_that_is_not_complete_waits_without_a_shape() -> None:
     assert titles(log) == {(DAY, "a", ""): 60, (DAY, "a", f"2x1:{CLASS} cpu=1"): 60}
 
 
+async def test_pods_that_are_made_anew_with_other_claims_have_another_shape() -> None:
+    """Those of a Gang, whose UID stays."""
+    clock, log = Clock(), Hours()
+    recorder = WaitingRecorder(log, clock)
+    for name, gpus in (("a", 1), ("b", 2)):
+        labels = {GANG: "g"}
+        builder = a_cluster().queue("a").pod(name, queue="a", gpus=gpus, labels=labels, annotations={GANG_SIZE: "1"})
+        recorder.observe(waiting(builder))
+        clock.now += timedelta(minutes=1)
+    await recorder.write(1)
+
+    assert titles(log) == {(DAY, "a", f"1x{gpus}:{CLASS} cpu=1"): 60 for gpus in (1, 2)}
+
+
 async def test_a_new_leader_goes_on_where_nothing_waited_at_first() -> None:
     clock, log = Clock(), Hours()
     log.hours, log.shapes = {(NOON, A): 1_000}, {(DAY, A, "", ""): 1_000}

@@ -8,6 +8,7 @@ from admission.api.capacity import gang_shapes
 from admission.api.values.names import QueueName
 from admission.dashboard.devices import gang_capacity
 from admission.dashboard.devices.gang_capacity import GangCapacity, Shape
+from admission.scheduling import fragments
 from tests import dashboards
 
 CLASS = "gpu"
@@ -21,6 +22,8 @@ def a_cluster() -> dashboards.Cluster:
         .node("node-2", gpus=4)
         .queue("q", gpus=6, used=4)
         .queue("held", gpus=9, spec={"stopPolicy": "Hold"})
+        .queue("lost", "nowhere", spec={"stopPolicy": "Hold"})
+        .queue("full", gpus=2, used=2, spec={"stopPolicy": "Hold"})
         .gang("ml/small", "q", "Running", places=[("node-1", ["gpu-0"])])
         .gang("ml/large", "q", "Running", places=[("node-2", [f"gpu-{at}"]) for at in range(3)])
     )
@@ -39,6 +42,11 @@ STARTS = {
     "as many as there is quota for": (1, 1, "q", 2, "queue q has 0 gpus left, and a gang needs 1"),
     "fewer than there is quota for": (1, 2, "q", 1, "there is no place for another one"),
     "none in a queue that is stopped": (1, 1, "held", 0, "queue held is stopped"),
+    "nor in one that has no quota left besides": (
+        *(1, 1, "full", 0),
+        "queue full is stopped, and has 0 gpus left, and a gang needs 1",
+    ),
+    "none in a queue below one that is not there": (1, 1, "lost", 0, "queue lost is not active"),
     "none in a queue that is not there": (1, 1, "nope", 0, "there is no queue nope"),
 }
 
@@ -49,6 +57,20 @@ def test_gangs_start_as_far_as_devices_and_quota_go(
 ) -> None:
     found = find(pods, devices, queue)
     assert (found.starts, found.is_bound, found.stopped) == (starts, False, stopped)
+
+
+def test_a_class_that_does_not_exist_is_told() -> None:
+    shape = gang_capacity.shape(1, 1, "gone")
+    assert shape is not None
+    found = gang_capacity.find(a_cluster().observe(), shape, QueueName(""))
+    assert (found.starts, found.is_bound, found.stopped) == (0, False, "there is no device class gone")
+    assert [one.free for one in found.free] == [3, 1]
+
+
+def test_of_gangs_larger_than_what_is_counted_one_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fragments, "MOST_PODS", 2)
+    found = gang_capacity.find(a_cluster().observe(), Shape(3, 1, CLASS), QueueName(""))
+    assert (found.starts, found.is_bound, [*found.moves]) == (1, True, [])
 
 
 def test_a_gang_that_could_be_elsewhere_is_named_with_what_that_would_free() -> None:
