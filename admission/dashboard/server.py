@@ -22,10 +22,8 @@ from admission.dashboard.auth.rbac import RefusedError
 from admission.dashboard.documents import encoding, openapi
 from admission.dashboard.documents.encoding import Error
 from admission.dashboard.pages import (
-    devices,
     event_stream,
     gangs,
-    heat_map,
     ledger,
     login,
     overview,
@@ -34,6 +32,7 @@ from admission.dashboard.pages import (
     usage,
     used_hours,
 )
+from admission.dashboard.pages.devices import gang_capacity, heat_map, node_shapes, nodes
 from admission.dashboard.request_context import (
     AUTH_METHOD,
     CONTEXT,
@@ -82,11 +81,11 @@ def application(app_context: AppContext) -> web.Application:
     get("/queues/{name}", queues.queue)
     get("/gangs", gangs.listed)
     get("/gangs/{namespace}/{name}", gangs.gang)
-    get("/devices", devices.nodes)
-    get("/capacity", devices.capacity)
-    get("/devices/{node}", devices.node)
+    get("/devices", nodes.nodes)
+    get("/capacity", gang_capacity.capacity)
+    get("/devices/{node}", nodes.node)
     get("/heatmap", heat_map.devices)
-    get("/shapes", devices.shapes)
+    get("/shapes", node_shapes.shapes)
     get("/ledger", ledger.search)
     get("/ledger/use", usage.use)
     get("/ledger/used", used_hours.used)
@@ -96,8 +95,8 @@ def application(app_context: AppContext) -> web.Application:
     app[event_stream.STREAMS] = streams = event_stream.Streams()
     app.on_shutdown.append(streams.close)
     app[usage.LAST_DAYS] = usage.LastDays()
-    app[devices.LONGEST_WAITED] = devices.LongestWaited()
-    app[devices.ANSWERS] = answers = devices.Answers()
+    app[gang_capacity.LONGEST_WAITED] = gang_capacity.LongestWaited()
+    app[gang_capacity.ANSWERS] = answers = gang_capacity.Answers()
     app.on_cleanup.append(answers.close)
     get("/events", event_stream.events, allow_head=False)
     get("/login", login.login)

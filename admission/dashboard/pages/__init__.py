@@ -7,7 +7,6 @@ __all__ = [
     "devices",
     "event_stream",
     "gangs",
-    "heat_map",
     "ledger",
     "login",
     "overview",

@@ -11,8 +11,8 @@ from admission.api.muster.observed import ObservedObjects
 from admission.api.values.names import QueueName
 from admission.dashboard.devices import gang_capacity
 from admission.dashboard.devices.gang_capacity import GangCapacity, Shape
-from admission.dashboard.pages import devices
-from admission.dashboard.pages.devices import Answers
+from admission.dashboard.pages.devices import gang_capacity as page
+from admission.dashboard.pages.devices.gang_capacity import Answers
 from admission.errors import CapacityBusyError
 from tests import dashboards
 
@@ -81,7 +81,7 @@ async def test_who_goes_before_the_answer_comes_asks_nothing_else_until_then(slo
 
 
 async def test_too_many_who_ask_at_once_are_told_so_and_may_ask_again(slow: Slow) -> None:
-    tasks = await begun(*(slow.asked(1 + at, f"visitor-{at}") for at in range(devices.MOST_ASKED)))
+    tasks = await begun(*(slow.asked(1 + at, f"visitor-{at}") for at in range(page.MOST_ASKED)))
 
     with pytest.raises(CapacityBusyError, match="ask again in some seconds"):
         await slow.asked(99, "late")

@@ -1,230 +1,28 @@
-"""Nodes and their devices: how many are free and for which gangs, the holders of the others, and the nodes to come."""
+"""What would fit: how many more gangs of a shape would start, what stands free, and which shapes waited for longest."""
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from fractions import Fraction
 from functools import partial
-from typing import Any
 
 from aiohttp import web
 
 from admission.api.capacity import gang_shapes
 from admission.api.muster.observed import ObservedObjects
-from admission.api.values.names import NodeName, QueueName
+from admission.api.values.names import QueueName
 from admission.dashboard import pagination, request_context
-from admission.dashboard.auth.rbac import LEDGERS, SHAPES, SLICES, VisibleNamespaces
-from admission.dashboard.devices import diagram, gang_capacity, inventory, shapes as node_shapes
-from admission.dashboard.devices.diagram import State
+from admission.dashboard.auth.rbac import LEDGERS, SLICES
+from admission.dashboard.devices import gang_capacity
 from admission.dashboard.devices.gang_capacity import GangCapacity, Shape
-from admission.dashboard.devices.inventory import SHARED, Unit
 from admission.dashboard.documents import cluster as documents
 from admission.dashboard.ledger_queries import WaitedShape, Window
+from admission.dashboard.pages.devices import nodes
 from admission.dashboard.request_context import CONTEXT, RIGHTS
 from admission.dashboard.ttl_cache import TtlCache
-from admission.dashboard.view_model import ClusterView
 from admission.errors import CapacityBusyError, MusterError
-
-MOST_GANGS = 5
-"""The most gangs that are named in a row."""
-
-SHARED_PATH = "-"
-"""The path segment for no node, which cannot be a node's name."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A node, or the devices of several nodes.
-
-    free: units without a held part; partly: units with held and free parts.
-    """
-
-    node: str
-    drivers: Sequence[str]
-    total: int
-    free: int
-    partly: int
-    closed: str
-
-    @property
-    def held(self) -> int:
-        return self.total - self.free - self.partly
-
-
-_COLUMNS: Mapping[str, Callable[[Row], Any]] = {
-    "node": lambda row: inventory.natural(row.node),
-    "devices": lambda row: row.total,
-    "held": lambda row: row.held,
-    "parts": lambda row: row.partly,
-    "free": lambda row: row.free,
-    "closed": lambda row: row.closed,
-}
-
-
-async def nodes(request: web.Request) -> web.StreamResponse:
-    """Show all nodes that have devices."""
-    await request[RIGHTS].need(SLICES)
-    cluster_view, query = request_context.cluster_view(request), request.query
-    search, driver = pagination.word(query, "q").lower(), pagination.word(query, "driver")
-    found = [
-        (node, [unit for unit in units if not driver or unit.driver == driver])
-        for node, units in cluster_view.inventory.nodes.items()
-        if search in node.lower()
-    ]
-    rows = [_row(cluster_view, node, units) for node, units in found if units]
-    size = request_context.page_size(request, pagination.SIZE)
-    page = pagination.page(pagination.ordered(rows, query, _COLUMNS), query, size=size)
-    return await request_context.respond(
-        request,
-        "devices.html",
-        lambda: documents.NodeList(
-            **request_context.listing(request, page),
-            items=list(map(_document, page.items)),
-            capacity=documents.capacity(cluster_view.capacity),
-        ),
-        page=page,
-        capacity=cluster_view.capacity,
-        search=search,
-        driver=driver,
-        drivers=sorted({unit.driver for units in cluster_view.inventory.nodes.values() for unit in units}),
-        shared_path=SHARED_PATH,
-    )
-
-
-def _document(row: Row) -> documents.Node:
-    return documents.Node(
-        node=row.node,
-        drivers=list(row.drivers),
-        devices=row.total,
-        held=row.held,
-        in_parts=row.partly,
-        free=row.free,
-        closed=row.closed,
-    )
-
-
-def _row(cluster_view: ClusterView, node: str, units: Sequence[Unit]) -> Row:
-    free = partly = 0
-    for unit in units:
-        if len(unit.parts) == 1 and unit.parts[0].share == 1:
-            free += unit.parts[0].id not in cluster_view.holders
-            continue
-        shares = diagram.unit_shares(unit, cluster_view.holders)
-        free += all(share.state is State.FREE for share in shares)
-        partly += any(share.state is State.FREE for share in shares) and len(shares) > 1
-    return Row(
-        node=node,
-        drivers=sorted({unit.driver for unit in units}),
-        total=len(units),
-        free=free,
-        partly=partly,
-        closed=_closed(cluster_view, node),
-    )
-
-
-def _closed(cluster_view: ClusterView, node: str) -> str:
-    """Return why no pod can start on a node; "" if pods can."""
-    if not node:
-        return ""
-    found = cluster_view.observed.nodes.get(NodeName(node))
-    if found is None:
-        return "no such node"
-    taints = ", ".join(f"{taint.key}:{taint.effect}" for taint in found.taints)
-    return "unschedulable" if found.unschedulable else taints
-
-
-async def node(request: web.Request) -> web.StreamResponse:
-    """Show the devices of one node, and their holders."""
-    rights = request[RIGHTS]
-    await rights.need(SLICES)
-    cluster_view = request_context.cluster_view(request)
-    name = request.match_info["node"]
-    node_key = SHARED if name == SHARED_PATH else name
-    units = cluster_view.inventory.nodes.get(node_key)
-    if units is None:
-        raise web.HTTPNotFound
-    visible = await rights.visible_namespaces_or_none(inventory.namespaces(units, cluster_view.holders))
-    drawn, closed = (
-        diagram.draw(node_key, units, cluster_view.holders, visible=visible),
-        _closed(cluster_view, node_key),
-    )
-    return await request_context.respond(
-        request,
-        "node.html",
-        lambda: documents.NodePage(
-            **request_context.envelope(request),
-            node=node_key,
-            closed=closed,
-            items=[
-                documents.HeldDevice(
-                    device=device,
-                    part=part,
-                    state=str(state),
-                    gang=holder.gang if holder is not None else "",
-                    claim=holder.claim if holder is not None else "",
-                )
-                for device, part, state, holder in drawn.rows
-            ],
-        ),
-        node=node_key,
-        drawn=drawn,
-        closed=closed,
-    )
-
-
-_SHAPE_COLUMNS: Mapping[str, Callable[[node_shapes.Row], Any]] = {
-    "shape": lambda row: inventory.natural(row.name),
-    "up": lambda row: row.up,
-    "more": lambda row: row.more,
-    "expected": lambda row: row.asked,
-    "price": lambda row: Fraction(row.price) if row.price else -1,
-}
-
-
-async def shapes(request: web.Request) -> web.StreamResponse:
-    """Show the shapes of nodes that may still come."""
-    rights = request[RIGHTS]
-    await rights.need(SHAPES)
-    observed, query = request_context.cluster_view(request).observed, request.query
-    rows = pagination.ordered(node_shapes.rows(observed), query, _SHAPE_COLUMNS)
-    page = pagination.page(rows, query, size=request_context.page_size(request, pagination.SIZE))
-    namespaces = {key.partition("/")[0] for row in page.items for key in row.expected}
-    visible = await rights.visible_namespaces_or_none(namespaces)
-    return await request_context.respond(
-        request,
-        "shapes.html",
-        lambda: documents.ShapeList(
-            **request_context.listing(request, page), items=[_shape(row, visible) for row in page.items]
-        ),
-        page=page,
-        gangs={row.name: [key for key in sorted(row.expected) if visible.shows(key)] for row in page.items},
-        problems=node_shapes.problems(observed),
-        most_gangs=MOST_GANGS,
-    )
-
-
-def _shape(row: node_shapes.Row, visible: VisibleNamespaces) -> documents.Shape:
-    seen = [key for key in sorted(row.expected) if visible.shows(key)]
-    return documents.Shape(
-        name=row.name,
-        up=row.up,
-        most=row.most,
-        more=row.more,
-        expected=row.asked,
-        gangs=seen,
-        hidden=len(row.expected) - len(seen),
-        last_seen=row.seen,
-        never_up=row.never_up,
-        price_per_hour=row.price or None,
-        node_pool=row.node_pool or None,
-        not_ready=row.ready,
-        pool_trouble=row.pool,
-        differs=row.differs,
-    )
-
 
 WAITED_DAYS = timedelta(days=30)
 
@@ -317,7 +115,7 @@ async def capacity(request: web.Request) -> web.StreamResponse:
     visible = await rights.visible_namespaces_or_none({one.gang.partition("/")[0] for one in found.moves})
     moves = [one for one in found.moves if visible.shows(one.gang)]
     page = pagination.page(found.free, query, size=request_context.page_size(request, pagination.SIZE))
-    closed = {str(one.node): _closed(cluster_view, one.node) for one in page.items}
+    closed = {str(one.node): nodes.closed_by(cluster_view, one.node) for one in page.items}
     waited, note = await _waited(request)
     return await request_context.respond(
         request,

@@ -1,0 +1,3 @@
+"""Pages about devices, about the nodes that have them or may still come."""
+
+__all__ = ["gang_capacity", "heat_map", "node_shapes", "nodes"]
