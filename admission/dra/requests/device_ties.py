@@ -14,7 +14,7 @@ MOST_TIES = 8
 """The most kinds of claims that are looked at: those that ask for the most devices."""
 
 LEAST_WEIGHT = 10
-"""Kinds that weigh less are not looked at: with every change of what is, the nodes are put in order anew."""
+"""Kinds that weigh less are not looked at: with every change of what is, the nodes are put in order again."""
 
 
 class Tie(NamedTuple):

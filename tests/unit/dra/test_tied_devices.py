@@ -164,7 +164,7 @@ GANG = st.tuples(st.integers(1, 3), st.booleans(), st.integers(1, 3))
     st.lists(GANG, min_size=1, max_size=8),
     st.sampled_from(Choice),
 )
-def test_the_order_that_is_kept_is_that_which_is_found_from_scratch(
+def test_the_order_of_ties_that_is_kept_is_that_found_from_scratch(
     nodes: list[str], gangs: list[tuple[int, bool, int]], choice: Choice
 ) -> None:
     builder = a_cluster()
