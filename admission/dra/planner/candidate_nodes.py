@@ -114,6 +114,8 @@ class CandidateNodes:
         """The groups for which it is not known what a pod consumes there."""
         self._unranked: Counter[Unranked] = Counter()
         """How many groups have each of these answers."""
+        self._wasted: dict[_Equivalence, int] = {}
+        """How much more of a node in a group is of no use to claims that tie devices once a pod is there."""
 
     def some(self, cluster: ClusterState, most: int) -> frozenset[NodeName] | None:
         """Return up to `most` nodes of every group of equal nodes; None if no node may be left out."""
@@ -165,7 +167,7 @@ class CandidateNodes:
             self._units = self._signatures_by_node.units
             self._bounds, changed = 0, None
             self._equivalences, self._equal, self._ranked = {}, {}, RankedGroups()
-            self._answers, self._unranked = {}, Counter()
+            self._answers, self._unranked, self._wasted = {}, Counter(), {}
             self._known = self._fits(self._units)
         self._usage = AllocatedOverlay(cluster)
         for name in self.nodes if changed is None else changed & self.nodes:
@@ -210,6 +212,7 @@ class CandidateNodes:
         if group in self._answers:
             self._unranked[self._answers.pop(group)] -= 1
         if not names:
+            self._wasted.pop(group, None)
             return None
         use = self._known.use(self._claims, group[0])
         if isinstance(use, Unranked):
@@ -223,7 +226,9 @@ class CandidateNodes:
         before = stranded_devices.served(left, self._beside)
         after = stranded_devices.served(left, self._beside, self._wants)
         stranded = stranded_devices.growth(use, before, after)
-        stranded += self._known.wasted(self._claims, group[0], use.found, self._divisions.ties, group[3])
+        if group[3] and group not in self._wasted:
+            self._wasted[group] = self._known.wasted(self._claims, group[0], use.found, self._divisions.ties, group[3])
+        stranded += self._wasted.get(group, 0)
         return node_order.first_fit_rank(group[0].free, names[0], use, stranded, self._devices)
 
     def _room(self, equivalence: _Equivalence) -> int:
