@@ -31,8 +31,8 @@ from admission.dra.state import cluster_state, what_if
 from admission.dra.state.cluster_state import ClusterState, Left
 from tests.conformance import corpus
 from tests.property import checker
-from tests.property.clusters import DRIVERS, FEATURES, PCIE_ROOT
-from tests.property.gangs import Gang, gangs
+from tests.property.clusters import FEATURES
+from tests.property.gangs import CLASSES, KEY, Gang, gangs
 from tests.property.test_gangs import DEVICES, METERS, requested
 from tests.unit.dra.test_gang_planner import Upto
 
@@ -43,12 +43,7 @@ LARGEST = 1_000
 PASSING = (Mismatch.IN_USE, Mismatch.COUNTERS, Mismatch.CAPACITY)
 """Flaws that say nothing against a device when nothing else is in use."""
 
-TIES = st.sampled_from(
-    [
-        (),
-        (Tie(PCIE_ROOT, (), 2, 256), Tie(f"{DRIVERS[0]}/numa", (), 3, 512)),
-    ]
-)
+TIES = st.sampled_from([(), (Tie(KEY, (), 2, 256), Tie(KEY, (CLASSES["gpu"],), 3, 512))])
 """Claims that tie devices, which decide what plan is found."""
 
 Chosen = tuple[RequestDevice, ...]
