@@ -156,7 +156,9 @@ class SeatMoves:
 
     def _find(self, inputs: CycleInputs, groups: Sequence[Group]) -> list[SeatMove]:
         book, nominated = self.mirror.book, self.nominations.by_gang.values()
-        rules = self.scheduling.rules(inputs, None)
+        # They are planned in every cycle, so with the steps with which a plan for nodes to come was found.
+        steps = max(self.settings.steps // self.settings.node_needs.share, 1)
+        rules = replace(self.scheduling.rules(inputs, None), steps=steps)
         cluster = self.nominations.over(self.cache.predict_cluster(inputs, book, self.settings.steps), nominated)
         come = expected_nodes.arrived(expected_nodes.by_shape(inputs.granted, inputs.groups), inputs.snapshot)
         own = frozenset[NodeName]().union(*come.values())
