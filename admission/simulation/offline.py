@@ -44,6 +44,8 @@ STEPS = 50_000
 """The bound of a search, for each gang and question."""
 STEP = timedelta(seconds=1)
 """The time between two cycles."""
+MOST_GRANTS = 1_000
+"""The most grants of a cycle: nobody waits here for those that were granted to be let in."""
 TRIES = 10_000
 """The most numbers of nodes that are tried in a cycle to find out what gangs need of nodes that are not there."""
 
@@ -129,7 +131,13 @@ async def simulate(
     for wave, why in await never_fitting(cluster_state, steps):
         later[wave.uid] = (*later.get(wave.uid, ()), why)
     bounds = Bounds(tries=TRIES, nodes=MOST_NODES, share=1, pace=timedelta(0), together=with_shapes, asks=False)
-    settings = CycleSettings(steps=steps, schedulers=schedulers, node_needs=bounds, strands_least=strands_least)
+    settings = CycleSettings(
+        steps=steps,
+        schedulers=schedulers,
+        node_needs=bounds,
+        most_grants=MOST_GRANTS,
+        strands_least=strands_least,
+    )
     run = _Run(cluster_state, settings, later)
     await run.begin()
     while True:

@@ -19,6 +19,7 @@ from admission.api.snapshot import Snapshot, Version, changed
 from admission.api.values.names import GangUid, Uid
 from admission.incremental import Derived
 from admission.workloads import gang_key, gangs
+from admission.workloads.gang_key import Identity
 from admission.workloads.gangs import Group
 
 
@@ -50,6 +51,8 @@ class GangCache:
     """By such a key, the pods whose gangs depend on the object."""
     _seated: dict[Uid, GangUid] = field(default_factory=dict)
     """The gang in which each pod was granted a place."""
+    _identified: dict[Uid, Identity] = field(default_factory=dict)
+    """The pods that the present call of `groups` has identified; a gang of them is built by the same identities."""
     _groups: Version[GangUid, Group] = field(default_factory=Version)
     _by_record: dict[str, set[GangUid]] = field(default_factory=dict)
     """By the name of a Gang object, `namespace/name`, the gangs that have it."""
@@ -104,6 +107,7 @@ class GangCache:
             self._all_groups = tuple(self._groups.values())
             self._granted.update(self._groups)
             self._requested.update(self._groups)
+        self._identified.clear()
         return self._all_groups
 
     def _changed_gangs(
@@ -184,7 +188,7 @@ class GangCache:
         if not pod.queue or pod.mirror:
             return set()
         previous = self._remove_pod(pod.meta.uid)
-        identity = gang_key.identify(pod, snapshot)
+        identity = self._identified[pod.meta.uid] = gang_key.identify(pod, snapshot)
         gang = self._seated.get(pod.meta.uid, identity.uid)
         if identity.inputs:
             self._inputs[pod.meta.uid] = identity.inputs
@@ -205,7 +209,8 @@ class GangCache:
             self._members.pop(uid, None)
             return
         pods = (self._snapshot.pods[pod] for pod in members)
-        for group in gangs.groups_of(pods, self._snapshot, self._placements, self._leaving, self._seated):
+        known, granted = self._identified, (self._placements, self._leaving, self._seated)
+        for group in gangs.groups_of(pods, self._snapshot, *granted, identities=known):
             self._groups.put(uid, self._in_position(group))
             self._by_record.setdefault(group.key, set()).add(uid)
 

@@ -98,6 +98,7 @@ class Group:
 
 
 NO_SEATS: Mapping[Uid, GangUid] = {}
+NOT_IDENTIFIED: Mapping[Uid, Identity] = {}
 
 
 @dataclass(slots=True)
@@ -127,16 +128,18 @@ def groups_of(
     placements: Mapping[GangUid, Placement],
     leaving: Collection[Uid] = (),
     seated: Mapping[Uid, GangUid] = NO_SEATS,
+    *,
+    identities: Mapping[Uid, Identity] = NOT_IDENTIFIED,
 ) -> list[Group]:
     """Return the gangs of some pods, ignoring all others. The first pod of a gang determines its identity.
 
-    seated: the gang of every pod that has a place.
+    seated: the gang of every pod that has a place. identities: of pods that were identified in this snapshot.
     """
     members_by_gang: dict[GangUid, _Members] = {}
     for pod in sorted(pods, key=_order):
         if not pod.queue or pod.mirror:
             continue
-        identity = gang_key.identify(pod, snapshot)
+        identity = identities.get(pod.meta.uid) or gang_key.identify(pod, snapshot)
         gang = seated.get(pod.meta.uid, identity.uid)
         is_own = gang == identity.uid
         members = members_by_gang.get(gang)

@@ -5,13 +5,13 @@ manifests is not part of it. The least of several rounds, since the machine is b
 """
 
 import asyncio
-import gc
 import random
 import time
 from typing import Any
 
 from rich.table import Table
 
+from admission import heap
 from admission.api.values import names
 from admission.simulation import expand, offline
 from admission.simulation.expand import Expanded
@@ -53,13 +53,11 @@ def table(result: Json) -> Table:
 def _least(given: Expanded, rounds: int, *, with_shapes: bool = False) -> tuple[float, Outcome]:
     found: list[tuple[float, Outcome]] = []
     # As the command does.
-    gc.collect()
-    gc.freeze()
-    for _ in range(rounds):
-        began = time.process_time()
-        outcome = asyncio.run(offline.simulate(given, with_shapes=with_shapes))
-        found.append((time.process_time() - began, outcome))
-    gc.unfreeze()
+    with heap.frozen():
+        for _ in range(rounds):
+            began = time.process_time()
+            outcome = asyncio.run(offline.simulate(given, with_shapes=with_shapes))
+            found.append((time.process_time() - began, outcome))
     return min(found, key=lambda one: one[0])
 
 

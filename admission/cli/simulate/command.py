@@ -1,7 +1,6 @@
 """`muster simulate`: Muster's decisions about manifests, or about a trace of jobs, without a cluster."""
 
 import asyncio
-import gc
 from collections.abc import Sequence
 from datetime import MAXYEAR, MINYEAR, datetime, timedelta
 from fractions import Fraction
@@ -9,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from admission import heap
 from admission.api.capacity import node_shapes
 from admission.api.values import durations
 from admission.api.values.reasons import Denial
@@ -189,13 +189,8 @@ def _outcome(
         schedulers=frozenset(controller.schedulers),
         strands_least=controller.strands_least,
     )
-    # The input lives as long as the process, so the garbage collector need not scan it again and again.
-    gc.collect()
-    gc.freeze()
-    try:
+    with heap.frozen():
         return asyncio.run(simulation)
-    finally:
-        gc.unfreeze()
 
 
 def _play(  # noqa: PLR0917 - as the command has them

@@ -1,12 +1,12 @@
 """`muster simulate --arrivals`: replays a trace on a cluster, and prints its figures."""
 
-import gc
 from collections.abc import Sequence
 from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from admission import heap
 from admission.api.capacity import node_shapes
 from admission.api.traces import Arrival
 from admission.api.values import durations, quantities
@@ -39,13 +39,10 @@ def run(
     for text in notes(replay_cluster):
         terminal.note(text)
     results: list[ReplayResult] = []
-    # The input lives as long as the process, so the garbage collector need not scan it again and again.
-    gc.collect()
-    gc.freeze()
-    for policy in policies:
-        with terminal.progress(f"playing {policy}") as on_progress:
-            results.append(_replay(replay_cluster, arrivals, policy, on_progress, delays))
-    gc.unfreeze()
+    with heap.frozen():
+        for policy in policies:
+            with terminal.progress(f"playing {policy}") as on_progress:
+                results.append(_replay(replay_cluster, arrivals, policy, on_progress, delays))
     return results
 
 

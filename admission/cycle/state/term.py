@@ -42,7 +42,7 @@ class CycleSettings:
     """The settings that may change during a term. steps: of one search for a plan. writes: concurrent ones.
 
     schedulers: the profiles of kube-scheduler whose decisions are predicted; node_needs: how much is asked about nodes
-    that are not there; these do not change.
+    that are not there; most_grants: of one cycle; these do not change.
 
     Rule: only `update` changes settings, between two cycles.
     """
@@ -51,6 +51,7 @@ class CycleSettings:
     writes: int = 32
     schedulers: frozenset[str] = frozenset({DEFAULT_SCHEDULER})
     node_needs: Bounds = field(default_factory=Bounds)
+    most_grants: int = 64
     strands_least: bool = True
     """Whether nodes are ordered by what a pod strands there."""
 

@@ -119,6 +119,7 @@ class Scheduling:
             now=inputs.now,
             clock=inputs.clock,
             steps=self.settings.steps,
+            most_grants=self.settings.most_grants,
             beside=beside,
             ties=ties,
             profile=inputs.profile,

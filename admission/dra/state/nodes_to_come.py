@@ -6,7 +6,7 @@ such a state may be carried out as it is: the nodes do not exist.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from admission.api.capacity.node_shapes import NodeShape
 from admission.api.kubernetes.devices import Slice
@@ -15,9 +15,8 @@ from admission.api.kubernetes.nodes import Node
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import NodeName, Uid
-from admission.dra.inventory import device_taints, node_index
+from admission.dra.inventory import device_taints, pools
 from admission.dra.inventory.device_taints import TaintedSlices
-from admission.dra.inventory.node_index import NodeIndex
 from admission.dra.inventory.pools import NodeInventory, Slices
 from admission.dra.state.cluster_state import ClusterState
 
@@ -40,9 +39,10 @@ class NodesToCome:
 
     by_shape: Mapping[str, tuple[NodeToCome, ...]]
     nodes: Mapping[NodeName, NodeToCome]
-    inventories: Mapping[NodeName, NodeInventory]
     slices: Slices
     tainted: TaintedSlices
+    _inventories: dict[NodeName, NodeInventory] = field(default_factory=dict)
+    """Of those that were asked for: mostly few of the nodes that may come do."""
 
     @classmethod
     def build(cls, cluster: ClusterState, snapshot: Snapshot, counts: Mapping[str, int]) -> "NodesToCome":
@@ -57,14 +57,7 @@ class NodesToCome:
             {**snapshot.slices, **pieces}, snapshot.taint_rules, release, cluster.tainted
         )
         slices = Slices(tainted.slices.values(), cluster.profile, cluster.slices)
-        known = (
-            NodeIndex(cluster.nodes, cluster.node_inventories, cluster.slices, cluster.tainted.slices)
-            if cluster.slices is not None and cluster.tainted is not None
-            else None
-        )
-        present = {**cluster.nodes, **{name: one.node for name, one in nodes.items()}}
-        inventories = node_index.build(present, slices, tainted.slices, known)
-        return cls(by_shape=by_shape, nodes=nodes, inventories=inventories, slices=slices, tainted=tainted)
+        return cls(by_shape=by_shape, nodes=nodes, slices=slices, tainted=tainted)
 
     def joined(self, cluster: ClusterState, come: Iterable[NodeName]) -> ClusterState:
         """Return a state with some of these nodes, empty. cluster: the observed state, or one that follows from it."""
@@ -74,12 +67,18 @@ class NodesToCome:
             is_what_if=True,
             series=SERIES,
             nodes={**cluster.nodes, **new},
-            node_inventories={**cluster.node_inventories, **{name: self.inventories[name] for name in new}},
+            node_inventories={**cluster.node_inventories, **{name: self._inventory(name) for name in new}},
             left={**cluster.left, **{name: node.allocatable for name, node in new.items()}},
             placed=replace(cluster.placed),
             slices=self.slices,
             tainted=self.tainted,
         )
+
+    def _inventory(self, name: NodeName) -> NodeInventory:
+        found = self._inventories.get(name)
+        if found is None:
+            found = self._inventories[name] = pools.gather(self.nodes[name].node, self.slices)
+        return found
 
     @staticmethod
     def parted(cluster: ClusterState, going: Collection[NodeName]) -> ClusterState:

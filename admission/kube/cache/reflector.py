@@ -9,8 +9,8 @@ from time to time. This mirrors the reflector of client-go (tools/cache/reflecto
 import asyncio
 import gc
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,9 +40,6 @@ SYNC_WARNING = 30.0
 REFUSALS_UNTIL_LOST = 4
 """Refusals in a row after which the permission for a kind that was readable counts as lost: an API server that has just
 started refuses every request until it has read its roles."""
-
-GC_THRESHOLDS = (200_000, 50, 1_000)
-"""Thresholds of the garbage collector's generations while a cluster is read (gc.set_threshold)."""
 
 DECODED_AT_ONCE = 50
 """Objects decoded before the watcher yields to other tasks: 50 pods take about 5 ms."""
@@ -274,7 +271,7 @@ async def until_synced(store: Store) -> None:
 
     A full collection would stop the event loop while it visits tens of thousands of objects that are never garbage.
     """
-    with _rare_garbage_collection():
+    with heap.rare_collections():
         while not store.synced:
             try:
                 await store.wait_synced(SYNC_WARNING)
@@ -283,20 +280,6 @@ async def until_synced(store: Store) -> None:
     gc.collect()
     gc.freeze()
     heap.trim()
-
-
-@contextmanager
-def _rare_garbage_collection() -> Iterator[None]:
-    """Collect garbage less often within the block: nearly all objects made while a cluster is read stay alive.
-
-    With the interpreter's default thresholds, half of the time of reading goes into collections that free nothing.
-    """
-    before = gc.get_threshold()
-    gc.set_threshold(*GC_THRESHOLDS)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 async def caught_up(connection: Connection, store: Store, kinds: Iterable[Kind], *, within: float = 30.0) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from admission import heap
 from admission.api.values import names
 from admission.api.values.names import QueueName, Uid
 from admission.errors import ClusterUnavailableError
@@ -184,7 +185,7 @@ async def test_garbage_is_looked_for_seldom_only_until_the_cluster_is_read() -> 
     try:
         waiting = asyncio.create_task(reflector.until_synced(store))
         await asyncio.sleep(0)
-        assert gc.get_threshold() == reflector.GC_THRESHOLDS
+        assert gc.get_threshold() == heap.GC_THRESHOLDS
 
         listed(store, watched_resources.PODS, known("a"))
         await waiting
