@@ -15,7 +15,8 @@ from playwright.async_api import Browser, Page, ViewportSize, async_playwright, 
 
 from admission.dashboard.pages import event_stream
 from tests import browser as browsers, dashboards, packages
-from tests.dashboards import ADMIN, Books, Site
+from tests.dashboard_books import Books
+from tests.dashboards import ADMIN, Site
 from tests.integration import ledgers
 
 pytestmark = pytest.mark.timeout(600)

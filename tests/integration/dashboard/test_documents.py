@@ -14,7 +14,8 @@ from admission.dashboard import server
 from admission.dashboard.documents import openapi
 from admission.dashboard.documents.openapi import OPERATIONS
 from tests import dashboards
-from tests.dashboards import ADMIN, MEMBER, NOBODY, Books
+from tests.dashboard_books import Books
+from tests.dashboards import ADMIN, MEMBER, NOBODY
 from tests.integration import ledgers
 
 PLACES = {

@@ -14,7 +14,8 @@ from admission.api.values import names
 from admission.dashboard.auth.rbac import LEDGERS
 from admission.errors import LedgerUnavailableError
 from tests import dashboards
-from tests.dashboards import ADMIN, MEMBER, NOBODY, Books, Site
+from tests.dashboard_books import Books
+from tests.dashboards import ADMIN, MEMBER, NOBODY, Site
 from tests.integration import ledgers, lives
 from tests.integration.test_dashboard_books import opened
 
