@@ -6,6 +6,7 @@ import sqlite3
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,10 @@ from sqlalchemy import Connection, inspect, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission import resources
+from admission.accounting import seat_transfer
 from admission.accounting.books import Book
+from admission.api.values import names
+from admission.api.values.names import GangUid, NodeName
 from admission.errors import LedgerCorruptError, LedgerUnavailableError, LedgerVersionError
 from admission.ledger.db import database_url, engines, migrations, tables
 from admission.ledger.sql_ledger import SqlLedger
@@ -27,6 +31,7 @@ from tests.integration.ledgers import (
     ON_SQLITE,
     TRIGGERS,
     a_gang,
+    a_grant,
     a_history,
     database_of,
     file_of,
@@ -119,7 +124,7 @@ async def test_a_filled_ledger_goes_down_to_nothing_and_up_again(url: str) -> No
     assert {name for kind, name in found[0] if kind == "trigger"} >= set(TRIGGERS[database_of(url)])
 
 
-@pytest.mark.parametrize("revision", ["0001", "0002", "0003"])
+@pytest.mark.parametrize("revision", ["0001", "0002", "0003", "0005"])
 async def test_every_revision_goes_down_to_what_it_was_before(url: str, revision: str) -> None:
     await migrations.migrate(url, revision=revision)
     before = objects(url)
@@ -129,6 +134,28 @@ async def test_every_revision_goes_down_to_what_it_was_before(url: str, revision
 
     assert objects(url) == before
     await migrations.migrate(url)
+
+
+async def test_a_ledger_with_a_moved_seat_does_not_go_back(url: str) -> None:
+    reserved, asked_as = a_gang(), names.node_to_come("x8", 1)
+    moved = seat_transfer.inherit(
+        Book.replay([reserved]).placements[GangUid("gang")],
+        gone=[*(seat.pod_uid for seat in reserved.seats), *(held.claim_uid for held in reserved.holdings)],
+        seats=[replace(seat, node=NodeName("come"), asked_as=asked_as) for seat in reserved.seats],
+        holdings=reserved.holdings,
+        at=minutes(1),
+        actor="muster",
+    )
+    await migrations.migrate(url)
+    async with SqlLedger.open(url, CLUSTER) as ledger:
+        await ledger.post_all([a_grant(), reserved, moved], epoch=1)
+    before = objects(url)
+
+    with pytest.raises(LedgerVersionError, match="the 1 transactions that moved seats"):
+        await migrations.downgrade(url, revision="0005")
+
+    assert objects(url) == before
+    await migrations.downgrade(url, revision="base")
 
 
 async def an_old_ledger(url: str) -> None:
