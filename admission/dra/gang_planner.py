@@ -42,7 +42,7 @@ from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.planner.node_groups import SearchState
 from admission.dra.planner.pod_groups import ClaimToAllocate, Gang, Outcome
 from admission.dra.requests import device_plugins, requests
-from admission.dra.requests.device_ties import Ties
+from admission.dra.requests.device_ties import KindsOfUse
 from admission.dra.requests.device_use import DeviceUse
 from admission.dra.requests.gang_request import Affordable, Choice, Plan, PodDemand, Shortfall, Topology, anything
 from admission.dra.requests.requests import Fatal, RequestRefusal, Unpriced
@@ -72,7 +72,7 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     topology: Topology | None = None,
     mute: bool = False,
     beside: Mapping[str, int] = _NOTHING,
-    ties: Ties = (),
+    kinds_of_use: KindsOfUse = (),
 ) -> Plan | NoPlan:
     """Place all pods of a gang, or return why there is no plan.
 
@@ -81,11 +81,10 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     already are not charged again. topology: which pods have to be in one domain; pods that will follow others into an
     exclusive one have a place there as well, and are not in the plan. mute: do not explain what is missing
     if there is no plan; the kind of answer is the same. beside: what pods request beside each device, in the mean, by
-    which nodes are ordered; empty to try those with the fewest free devices first. ties: claims to stay of use to.
+    which nodes are ordered; empty to try those with the fewest free devices first. kinds_of_use: for the same order.
     """
     parts = (cluster, meters, selectors, steps, affordable, choice, topology, mute)
-    question = _Question(*parts, beside=beside, ties=ties)
-    return _first_plan(pods, question)[0]
+    return _first_plan(pods, _Question(*parts, beside=beside, kinds_of_use=kinds_of_use))[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +102,14 @@ class _Question:
     loose: bool = False
     """Whether what devices take of their nodes does not matter."""
     beside: Mapping[str, int] = field(default_factory=dict)
-    ties: Ties = ()
+    kinds_of_use: KindsOfUse = ()
 
     def counted(self, gang: Gang, known: DeviceSignatures) -> CountedGang | None:
         """Return a gang with its candidate nodes, if they are known to it."""
         # What pods get on nodes is kept for long, so it has no cluster state.
         fits = partial(FreeFits if self.choice is Choice.FREE else FirstFits, profile=self.cluster.profile)
         parts = (gang, self.cluster, known, fits)
-        return candidate_nodes.count(*parts, choice=self.choice, beside=self.beside, ties=self.ties)
+        return candidate_nodes.count(*parts, choice=self.choice, beside=self.beside, kinds_of_use=self.kinds_of_use)
 
     def device_signatures(self, gang: Gang) -> DeviceSignatures:
         """Return the device signatures for a gang; for a free choice without the defects of 1.36."""
@@ -196,16 +195,17 @@ def capacity_bound(
     selectors: Selectors,
     choice: Choice,
     beside: Mapping[str, int] = _NOTHING,
-    ties: Ties = (),
+    kinds_of_use: KindsOfUse = (),
 ) -> CapacityBound | None:
     """Return the proof by counting that there is no plan, to be repeated in other states; None if there can be none.
 
-    For pods without a topology. beside, ties: as in `plan`, with which it shares what it has counted.
+    For pods without a topology. beside, kinds_of_use: as in `plan`, with which it shares what it has counted.
     """
     gang = pod_groups.compile_gang(pods, cluster)
     if not isinstance(gang, Gang) or any(demand.extended for demand in pods):
         return None
-    question = _Question(cluster, meters, selectors, 0, anything, choice, None, beside=beside, ties=ties)
+    parts = (cluster, meters, selectors, 0, anything, choice, None)
+    question = _Question(*parts, beside=beside, kinds_of_use=kinds_of_use)
     counted = question.counted(gang, question.device_signatures(gang))
     return None if counted is None else counted.capacity_bound
 
@@ -351,14 +351,14 @@ class _Planning:
         return False
 
     def _free(self, affordable: Affordable) -> Outcome:
-        beside, ties = self.question.beside, self.question.ties
+        known = (self.candidates, self.cluster, self.device_signatures, self.question.beside)
         # What it has is packed node by node, so more groups would only make proofs longer.
-        state = SearchState(self.candidates, self.cluster, self.device_signatures, beside, ties=ties, by_served=False)
+        state = SearchState(*known, kinds_of_use=self.question.kinds_of_use, by_served=False)
         if state.takes and not self.question.loose:
             return self._greedy_search(affordable).run()
         if state.is_apart:
             parts = (self.candidates, state, self.cluster, self.device_signatures, self.budget, affordable)
-            return BinPacker(*parts, beside).run()
+            return BinPacker(*parts, self.question.beside).run()
         return FreeChoiceSearch(self.candidates, self.cluster, self.device_signatures, self.budget, affordable).run()
 
     def _greedy_search(
@@ -371,8 +371,8 @@ class _Planning:
     ) -> FirstFitSearch:
         gang = self.gang if greedy else self.candidates
         parts = (gang, self.cluster, self.device_signatures, self.budget, affordable)
-        beside, ties = (self.question.beside, self.question.ties) if is_ordered else (_NOTHING, ())
-        return FirstFitSearch(*parts, greedy=greedy, disproved=disproved, beside=beside, ties=ties)
+        beside, kinds_of_use = (self.question.beside, self.question.kinds_of_use) if is_ordered else (_NOTHING, ())
+        return FirstFitSearch(*parts, greedy=greedy, disproved=disproved, beside=beside, kinds_of_use=kinds_of_use)
 
     def _over_quota(self, shortfall: Shortfall) -> NoPlan:
         """Answer that no plan is affordable; or that there is none at all, if a search without quota proves it."""

@@ -13,18 +13,19 @@ point more where Muster does (`Allocate`).
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from admission.api.kubernetes import devices, pods
+from admission.api.kubernetes import pods
 from admission.api.kubernetes.nodes import Resources
 from admission.api.snapshot import Snapshot
 from admission.dra import gang_planner
 from admission.dra.inventory.selectors import Selectors
+from admission.dra.requests.device_ties import KindsOfUse
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
@@ -118,8 +119,9 @@ def _row(draw: Draw, draws: int) -> dict[str, Any]:
 def played(world: World, choice: Choice, *, strands_least: bool = True) -> Outcome:
     """Plan and grant the tasks of a world one after the other."""
     gangs = [demand(at, task) for at, task in enumerate(world.tasks)]
-    beside = companions(gangs, [shapes.slice_of("one", [gpu(0)])]) if strands_least else {}
-    cluster, flags, seconds = planned(state(world), gangs, choice, beside)
+    cluster = state(world)
+    beside, kinds_of_use = companions(gangs, cluster) if strands_least else ({}, ())
+    cluster, flags, seconds = planned(cluster, gangs, choice, beside, kinds_of_use)
     given = [task for task, is_given in zip(world.tasks, flags, strict=True) if is_given]
     return Outcome(
         sum(task.asked for task in given) / world.capacity, seconds, len(gangs), _given_twice(cluster, given)
@@ -127,7 +129,11 @@ def played(world: World, choice: Choice, *, strands_least: bool = True) -> Outco
 
 
 def planned(
-    cluster: ClusterState, gangs: Sequence[PodDemand], choice: Choice, beside: Resources
+    cluster: ClusterState,
+    gangs: Sequence[PodDemand],
+    choice: Choice,
+    beside: Resources,
+    kinds_of_use: KindsOfUse,
 ) -> tuple[ClusterState, list[bool], float]:
     """Plan and grant gangs of one pod; return the state after them, which were granted, and the processor's seconds."""
     selectors, flags = Selectors(cluster.profile.cel), list[bool]()
@@ -135,7 +141,14 @@ def planned(
     start = time.process_time()
     for pod in gangs:
         answer = gang_planner.plan(
-            [pod], cluster, selectors=selectors, steps=STEPS, choice=choice, mute=True, beside=beside
+            [pod],
+            cluster,
+            selectors=selectors,
+            steps=STEPS,
+            choice=choice,
+            mute=True,
+            beside=beside,
+            kinds_of_use=kinds_of_use,
         )
         flags.append(isinstance(answer, Plan))
         if isinstance(answer, Plan):
@@ -143,12 +156,14 @@ def planned(
     return cluster, flags, time.process_time() - start
 
 
-def companions(gangs: Sequence[PodDemand], slices: Iterable[shapes.Json]) -> Resources:
-    """Return what the pods request beside each GPU, as the controller finds it in a snapshot with all of them."""
+def companions(gangs: Sequence[PodDemand], cluster: ClusterState) -> tuple[Resources, KindsOfUse]:
+    """Return what the pods request beside each GPU, and what else tells nodes apart, as the controller finds it."""
     claims = {claim.meta.key: claim for gang in gangs for claim in gang.claims}
     demanding = {gang.pod.meta.uid: gang.pod for gang in gangs}
-    shown = {slice_["metadata"]["name"]: devices.decode_slice(slice_) for slice_ in slices}
-    return DeviceCompanions().update(Snapshot(pods=demanding, claims=claims, slices=shown), Selectors())
+    slices = {one.meta.name: one for inventory in cluster.node_inventories.values() for one in inventory.sources}
+    snapshot = Snapshot(pods=demanding, claims=claims, slices=slices, classes=cluster.classes)
+    found, selectors = DeviceCompanions(), Selectors()
+    return found.update(snapshot, selectors), found.kinds_of_use(selectors)
 
 
 def state(world: World) -> ClusterState:

@@ -53,8 +53,8 @@ def played(seed: int, choice: Choice, *, strands_least: bool) -> Given:
     nodes = [shapes.cards(CARDS) if one else _whole() for one in partitioned]
     cluster = shapes.cluster(nodes, [{"cpu": str(CPUS)}] * NODES)
     gangs = [packing_partitions.demand(at, task) for at, task in enumerate(tasks)]
-    beside = packing.companions(gangs, shapes.slices_of("one", shapes.cards(1))) if strands_least else {}
-    _, flags, _ = packing.planned(cluster, gangs, choice, beside)
+    beside, kinds_of_use = packing.companions(gangs, cluster) if strands_least else ({}, ())
+    _, flags, _ = packing.planned(cluster, gangs, choice, beside, kinds_of_use)
     asked, given = {True: 0, False: 0}, {True: 0, False: 0}
     for task, is_given in zip(tasks, flags, strict=True):
         asked[task.profile == WHOLE] += task.asked

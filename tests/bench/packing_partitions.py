@@ -211,8 +211,8 @@ def played(world: World, choice: Choice, *, strands_least: bool = True) -> Outco
     """Plan and grant the tasks of a world one after the other."""
     cluster = shapes.cluster([shapes.cards(CARDS)] * NODES, [{"cpu": str(CPUS)}] * NODES)
     gangs = [demand(at, task) for at, task in enumerate(world.tasks)]
-    beside = packing.companions(gangs, shapes.slices_of("one", shapes.cards(1))) if strands_least else {}
-    _, flags, seconds = packing.planned(cluster, gangs, choice, beside)
+    beside, kinds_of_use = packing.companions(gangs, cluster) if strands_least else ({}, ())
+    _, flags, seconds = packing.planned(cluster, gangs, choice, beside, kinds_of_use)
     given = sum(task.asked for task, is_given in zip(world.tasks, flags, strict=True) if is_given)
     return Outcome(given / (NODES * CARDS * COMPUTE), seconds, len(gangs), 0)
 

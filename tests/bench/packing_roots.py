@@ -28,7 +28,7 @@ from admission.api.kubernetes.nodes import Resources
 from admission.api.snapshot import Snapshot
 from admission.dra import gang_planner
 from admission.dra.inventory.selectors import Selectors
-from admission.dra.requests.device_ties import Ties
+from admission.dra.requests.device_ties import KindsOfUse
 from admission.dra.requests.device_use import Holder
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand
 from admission.dra.state.cluster_state import ClusterState
@@ -211,7 +211,9 @@ def _unusable(groups: tuple[int, ...], cpus: int, task: Task) -> int:
 # Muster.
 
 
-def muster(jobs: Sequence[Job], roots: int, choice: Choice, beside: Resources, ties: Ties) -> tuple[Given, float]:
+def muster(
+    jobs: Sequence[Job], roots: int, choice: Choice, beside: Resources, kinds_of_use: KindsOfUse
+) -> tuple[Given, float]:
     """Plan and grant the jobs as they come; return what was given, and milliseconds of the processor a job."""
     cluster = VirtualCluster(empty(roots))
     running: dict[int, RunningGang] = {}
@@ -228,7 +230,7 @@ def muster(jobs: Sequence[Job], roots: int, choice: Choice, beside: Resources, t
             choice=choice,
             mute=True,
             beside=beside,
-            ties=ties,
+            kinds_of_use=kinds_of_use,
         )
         if not isinstance(answer, Plan):
             return False
@@ -263,7 +265,7 @@ def demand(number: int, task: Task) -> PodDemand:
     return replace(pod, claims=(shapes.claim(pod.pod.meta.name, spec),))
 
 
-def companions(jobs: Sequence[Job], cluster: ClusterState) -> tuple[Resources, Ties]:
+def companions(jobs: Sequence[Job], cluster: ClusterState) -> tuple[Resources, KindsOfUse]:
     """Return what pods request beside each card, and what is tied, as the controller finds it with all jobs."""
     demands = [demand(number, job.task) for number, job in enumerate(jobs)]
     found = DeviceCompanions()
@@ -272,7 +274,8 @@ def companions(jobs: Sequence[Job], cluster: ClusterState) -> tuple[Resources, T
         claims={claim.meta.key: claim for one in demands for claim in one.claims},
         classes=cluster.classes,
     )
-    return found.update(snapshot, Selectors()), found.ties()
+    selectors = Selectors()
+    return found.update(snapshot, selectors), found.kinds_of_use(selectors)
 
 
 def measure(*, draws: int) -> dict[str, Any]:
@@ -288,9 +291,9 @@ def _row(roots: int, tied: float, draws: int) -> dict[str, Any]:
         for name, rank in {"best fit": best_fit, "fgd": fgd(jobs)}.items():
             for way, placements in {"first free": first_free, "any free": any_free}.items():
                 found.setdefault(f"{name}, {way}", []).append(reference(jobs, roots, rank, placements))
-        beside, ties = companions(jobs, empty(roots))
+        beside, kinds_of_use = companions(jobs, empty(roots))
         for choice in Choice:
-            for name, known in {"without a look at ties": (), "muster": ties}.items():
+            for name, known in {"without a look at ties": (), "muster": kinds_of_use}.items():
                 given, speed = muster(jobs, roots, choice, beside, known)
                 found.setdefault(f"{name}, {choice.value}", []).append(given)
                 speeds.setdefault(f"{name}, {choice.value}", []).append(speed)

@@ -24,7 +24,7 @@ from admission.dra.compatibility import Release
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters
 from admission.dra.planner.no_plan import Kind, NoPlan
-from admission.dra.requests.device_ties import Tie, Ties
+from admission.dra.requests.device_ties import KindsOfUse, Selection, Tie
 from admission.dra.requests.device_use import Holder
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand, anything
 from admission.dra.state import cluster_state, what_if
@@ -43,8 +43,14 @@ LARGEST = 1_000
 PASSING = (Mismatch.IN_USE, Mismatch.COUNTERS, Mismatch.CAPACITY)
 """Flaws that say nothing against a device when nothing else is in use."""
 
-TIES = st.sampled_from([(), (Tie(KEY, (), 2, 256), Tie(KEY, (CLASSES["gpu"],), 3, 512))])
-"""Claims that tie devices, which decide what plan is found."""
+KINDS_OF_USE: st.SearchStrategy[KindsOfUse] = st.sampled_from(
+    [
+        (),
+        (Tie(KEY, (), 2, 256), Tie(KEY, (CLASSES["gpu"],), 3, 512)),
+        (Selection((), 16), Selection((CLASSES["gpu"],), 24)),
+    ]
+)
+"""What decides which plan is found."""
 
 Chosen = tuple[RequestDevice, ...]
 
@@ -53,20 +59,20 @@ Chosen = tuple[RequestDevice, ...]
 @given(data=st.data())
 @settings(deadline=None, max_examples=50)
 def test_a_gang_is_feasible_by_free_choice_where_some_choice_is(release: Release, data: st.DataObject) -> None:
-    event(judge(data.draw(gangs(release)), ties=data.draw(TIES)))
+    event(judge(data.draw(gangs(release)), kinds_of_use=data.draw(KINDS_OF_USE)))
 
 
 @pytest.mark.parametrize("release", corpus.RELEASES)
 @given(data=st.data())
 @settings(deadline=None, max_examples=50)
 def test_a_plan_by_free_choice_is_found_within_quota_where_there_is_one(release: Release, data: st.DataObject) -> None:
-    event(judge(data.draw(gangs(release)), limited=True, ties=data.draw(TIES)))
+    event(judge(data.draw(gangs(release)), limited=True, kinds_of_use=data.draw(KINDS_OF_USE)))
 
 
-def judge(gang: Gang, *, limited: bool = False, ties: Ties = ()) -> str:
+def judge(gang: Gang, *, limited: bool = False, kinds_of_use: KindsOfUse = ()) -> str:
     """Compare the planner's answer with brute force; return what it was. limited: whether the gang has a quota."""
     choices = (Choice.FREE, Choice.FIRST_FIT)
-    answer, first_fit = (_planned(gang, choice, limited=limited, ties=ties) for choice in choices)
+    answer, first_fit = (_planned(gang, choice, limited=limited, kinds_of_use=kinds_of_use) for choice in choices)
     assert isinstance(answer, Plan) or not isinstance(first_fit, Plan)
     if isinstance(answer, Plan):
         paid = _replayed(answer, gang)
@@ -79,7 +85,7 @@ def judge(gang: Gang, *, limited: bool = False, ties: Ties = ()) -> str:
     return "too large" if found is None else answer.kind.value
 
 
-def _planned(gang: Gang, choice: Choice, *, limited: bool, ties: Ties) -> Plan | NoPlan:
+def _planned(gang: Gang, choice: Choice, *, limited: bool, kinds_of_use: KindsOfUse) -> Plan | NoPlan:
     return gang_planner.plan(
         gang.pods,
         gang.cluster,
@@ -88,8 +94,8 @@ def _planned(gang: Gang, choice: Choice, *, limited: bool, ties: Ties) -> Plan |
         steps=STEPS,
         affordable=Upto(DEVICES, gang.limit) if limited else anything,
         choice=choice,
-        beside={"cpu": 1000} if ties else {},
-        ties=ties,
+        beside={"cpu": 1000} if kinds_of_use else {},
+        kinds_of_use=kinds_of_use,
     )
 
 

@@ -17,7 +17,7 @@ from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters, meter_health
 from admission.dra.metering.device_meters import Meters
 from admission.dra.metering.meter_health import MeterHealth
-from admission.dra.requests.device_ties import Ties
+from admission.dra.requests.device_ties import KindsOfUse
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 from admission.incremental import Memo
@@ -79,9 +79,9 @@ class SchedulingCache:
         """Return the meters' health on the devices that were evaluated so far."""
         return self._health
 
-    def beside(self, snapshot: Snapshot) -> tuple[Resources, Ties]:
-        """Return what pods request of nodes beside each device, in the mean, and which claims tie devices together."""
-        return self._companions.update(snapshot, self._selectors), self._companions.ties()
+    def beside(self, snapshot: Snapshot) -> tuple[Resources, KindsOfUse]:
+        """Return what pods request of nodes beside each device, in the mean, and the kinds of use of devices."""
+        return self._companions.update(snapshot, self._selectors), self._companions.kinds_of_use(self._selectors)
 
     @property
     def members(self) -> MemberUsage:

@@ -109,7 +109,7 @@ class Scheduling:
         )
 
     def _rules(self, inputs: CycleInputs, balances: Balances | None, defects: list[Defect]) -> Rules:
-        beside, ties = self.cache.beside(inputs.snapshot) if self.settings.strands_least else ({}, ())
+        beside, kinds_of_use = self.cache.beside(inputs.snapshot) if self.settings.strands_least else ({}, ())
         return Rules(
             snapshot=inputs.snapshot,
             tree=inputs.tree,
@@ -121,7 +121,7 @@ class Scheduling:
             steps=self.settings.steps,
             most_grants=self.settings.most_grants,
             beside=beside,
-            ties=ties,
+            kinds_of_use=kinds_of_use,
             profile=inputs.profile,
             workspace=Workspace(
                 plans=self.cache.plans, verdicts=self.cache.verdicts, balances=balances, defects=defects

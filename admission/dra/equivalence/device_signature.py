@@ -156,6 +156,8 @@ class DeviceSignatures:
         """The `CandidateNodes` of this need. Rule: only `candidate_nodes.count` writes it, and bounds its size."""
         self.divisions: WeakKeyDictionary[Layout, Any] = WeakKeyDictionary()
         """The groups of the devices of layouts. Rule: only `tied_devices` writes it, and bounds its size."""
+        self.selected_devices: WeakKeyDictionary[Layout, Any] = WeakKeyDictionary()
+        """Which devices of layouts texts select. Rule: only `selected_devices` writes it, and bounds its size."""
 
     def layout(self, node_inventory: NodeInventory) -> Layout:
         """Return the devices that a node sees, without those that match no request."""
@@ -184,6 +186,14 @@ class DeviceSignatures:
             for listed in listed_devices
             if column.yes >> listed.at & 1 and listed.reachable
         ]
+
+    def selecting(self, texts: Texts, layout: Layout) -> int:
+        """Return which devices of a layout texts select, as a bitset of their places; partitions are left out."""
+        return sum(
+            (self._selectors.column(texts, one.slice).yes >> one.at & 1) << place
+            for place, one in enumerate(layout.listed_devices)
+            if one.reachable and not one.device.consumes
+        )
 
     def keep(self, node_inventories: Container[int]) -> None:
         """Forget the layouts of all but these node inventories, by identity."""

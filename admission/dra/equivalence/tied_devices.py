@@ -26,7 +26,7 @@ from admission.dra.equivalence.usage_overlay import AllocatedOverlay
 from admission.dra.inventory.pools import InventoryDevice
 from admission.dra.inventory.selectors import Texts
 from admission.dra.requests import constraints
-from admission.dra.requests.device_ties import Tie, Ties
+from admission.dra.requests.device_ties import KindsOfUse, Tie, Ties
 
 NO_GROUP = -1
 
@@ -41,8 +41,8 @@ Division = tuple[tuple[int, ...], ...]
 class DeviceDivisions:
     """The groups of the devices of nodes, for some ties and the layouts of one need."""
 
-    def __init__(self, ties: Ties, device_signatures: DeviceSignatures) -> None:
-        self.ties = ties
+    def __init__(self, kinds: KindsOfUse, device_signatures: DeviceSignatures) -> None:
+        self.ties: Ties = tuple(kind for kind in kinds if isinstance(kind, Tie))
         self._device_signatures = device_signatures
         self._known: WeakKeyDictionary[Layout, dict[tuple[str, Texts], tuple[int, ...]]] = device_signatures.divisions
 

@@ -28,6 +28,7 @@ from admission.dra.allocator import stranded_devices
 from admission.dra.allocator.allocation import AllocatedRequest
 from admission.dra.allocator.results import Budget, Match, Pick
 from admission.dra.allocator.stranded_devices import Consumption, Unranked
+from admission.dra.equivalence import selected_devices
 from admission.dra.equivalence.device_signature import DeviceSignatures
 from admission.dra.freechoice import group_choice
 from admission.dra.freechoice.free_fits import FreeFits
@@ -150,6 +151,7 @@ class BinPacker:
         stranded = stranded_devices.growth(use, before, after)
         parts = (kind.parsed_requests, node_state.node_sig, use.found, self._state.ties, self._state.division(node))
         stranded += self._fits.wasted(*parts)
+        stranded += selected_devices.growth(self._state.excess(node), use.taken)
         return False, node_order.first_fit_rank(node_state.free, node, use, stranded, kind.devices)
 
     def _takeable(self, node_state: NodeState) -> int:

@@ -27,17 +27,18 @@ from weakref import ref
 from admission.api.values.names import NodeName
 from admission.dra.allocator import stranded_devices
 from admission.dra.allocator.stranded_devices import Fits, Unranked
-from admission.dra.equivalence import node_signature
+from admission.dra.equivalence import node_signature, selected_devices
 from admission.dra.equivalence.device_signature import Answer, DeviceSignatures
 from admission.dra.equivalence.node_contents import Units
 from admission.dra.equivalence.node_signature import NodeSignature, NodeSignatureCache
+from admission.dra.equivalence.selected_devices import DeviceDemand
 from admission.dra.equivalence.tied_devices import DeviceDivisions, Division
 from admission.dra.equivalence.usage_overlay import AllocatedOverlay
 from admission.dra.planner import node_filters, node_order, requeue_hint
 from admission.dra.planner.node_order import FirstFitRank
 from admission.dra.planner.pod_groups import Gang, PodKind
 from admission.dra.requests import requests
-from admission.dra.requests.device_ties import Ties
+from admission.dra.requests.device_ties import KindsOfUse
 from admission.dra.requests.gang_request import Choice
 from admission.dra.requests.requests import Mode
 from admission.dra.state.cluster_state import ClusterState
@@ -60,9 +61,9 @@ _NO_POD = (Unranked.UNFIT, Unranked.UNFIT_NOW, Unranked.REFUSED)
 _UNPLACED = (Unranked.UNKNOWN,)
 _UNPLACED_BY_USE = (Unranked.UNKNOWN, Unranked.PARTITIONS)
 
-_Equivalence = tuple[NodeSignature, int | None, int | None, Division]
+_Equivalence = tuple[NodeSignature, int | None, int | None, Division, int]
 """What is equal for equal nodes: their devices, the pods for which they have resources left, for how many devices these
-suffice, roughly; None for no limit; and the groups of the devices."""
+suffice, roughly; None for no limit; the groups of the devices, and what others lose with each of them."""
 
 
 class CandidateNodes:
@@ -75,13 +76,13 @@ class CandidateNodes:
         *,
         counts: bool,
         beside: Mapping[str, int],
-        ties: Ties,
+        kinds_of_use: KindsOfUse,
         fits: Callable[[Units], Fits],
     ) -> None:
         """counts: whether the pods need a fixed number of free devices, so that free devices can be counted.
 
-        beside: what pods request beside each device; nodes are equal only if they serve as many. ties: claims that tie
-        devices; nodes are equal only if they are of as much use to these. fits: what pods get on nodes.
+        beside: what pods request beside each device; nodes are equal only if they serve as many. kinds_of_use: of
+        devices; nodes are equal only if theirs are of as much use to these. fits: what pods get on nodes.
         """
         self._beside = beside
         self.nodes = kind.nodes
@@ -105,7 +106,8 @@ class CandidateNodes:
         self._claims = kind.parsed_requests
         self._fits = fits
         self._ranked = RankedGroups()
-        self._divisions = DeviceDivisions(ties, signatures_by_node.device_signatures)
+        self._divisions = DeviceDivisions(kinds_of_use, signatures_by_node.device_signatures)
+        self._demand = DeviceDemand(kinds_of_use, signatures_by_node.device_signatures)
         self._usage: AllocatedOverlay | None = None
         self._known = fits(self._units)
         self._by_free = self._known.ranks_by_free
@@ -229,6 +231,7 @@ class CandidateNodes:
         if group[3] and group not in self._wasted:
             self._wasted[group] = self._known.wasted(self._claims, group[0], use.found, self._divisions.ties, group[3])
         stranded += self._wasted.get(group, 0)
+        stranded += selected_devices.growth(group[4], use.taken)
         return node_order.first_fit_rank(group[0].free, names[0], use, stranded, self._devices)
 
     def _room(self, equivalence: _Equivalence) -> int:
@@ -242,13 +245,13 @@ class CandidateNodes:
         node_sig, left = self._signatures_by_node.node_sigs[name], cluster.left.get(name)
         if node_sig.free < self._least or node_filters.lacking(self._wants, left) is not None:
             return None
-        division = self._division(name)
+        division, excess = self._division(name), self._demand.excess(self._signatures_by_node.layout(name))
         if left is None:
-            return node_sig, None, None, division
+            return node_sig, None, None, division, excess
         served = stranded_devices.served(left, self._beside) if self._beside else None
         named = ((left[resource], amount) for resource, amount in self._wants.items() if resource in left)
         most = min((MOST_PODS_COUNTED, *(free // amount for free, amount in named)))
-        return node_sig, most, None if served is None else served // stranded_devices.SERVED_STEP, division
+        return node_sig, most, None if served is None else served // stranded_devices.SERVED_STEP, division, excess
 
     def _division(self, name: NodeName) -> Division:
         """Return the groups of a node's devices."""
@@ -364,7 +367,7 @@ def count(
     *,
     choice: Choice,
     beside: Mapping[str, int] = _NOTHING,
-    ties: Ties = (),
+    kinds_of_use: KindsOfUse = (),
 ) -> CountedGang | None:
     """Return a gang with its candidate nodes; None if its pods are of several kinds or the cluster state simulated.
 
@@ -377,8 +380,8 @@ def count(
     includes_taken = any(option.admin or option.mode is Mode.ALL for option in options)
     plain = not includes_taken and all(option.plain for option in options)
     wants = tuple(sorted(kind.wants.items()))
-    ties = ties if beside else ()
-    by_use = (tuple(sorted(beside.items())), ties)
+    kinds_of_use = kinds_of_use if beside else ()
+    by_use = (tuple(sorted(beside.items())), kinds_of_use)
     claims = kind.parsed_requests
     key = (cluster.series, includes_taken, kind.nodes, claims, plain, wants, bool(kind.bound), by_use, choice)
     candidates: CandidateNodes | None = known.candidate_nodes.pop(key, None)
@@ -388,7 +391,7 @@ def count(
             node_signature.build(known, cluster, includes_taken=includes_taken),
             counts=plain,
             beside=beside,
-            ties=ties,
+            kinds_of_use=kinds_of_use,
             fits=fits,
         )
         if len(known.candidate_nodes) * (len(kind.nodes) + 1) > MOST_CANDIDATES:

@@ -31,6 +31,7 @@ from admission.dra.allocator.allocation import AllocatedRequest
 from admission.dra.allocator.first_fits import FirstFits
 from admission.dra.allocator.results import Budget, DeadEnd, Match, Pick
 from admission.dra.allocator.stranded_devices import Consumption
+from admission.dra.equivalence import selected_devices
 from admission.dra.equivalence.device_signature import Answer, DeviceSignature, DeviceSignatures
 from admission.dra.inventory import pools
 from admission.dra.inventory.pools import InventoryDevice
@@ -43,7 +44,7 @@ from admission.dra.planner.node_order import FirstFitRank
 from admission.dra.planner.pod_groups import Gang, Outcome, Placed, PodKind
 from admission.dra.planner.upper_bound import RemainingPods, UpperBounds
 from admission.dra.requests import requests
-from admission.dra.requests.device_ties import Ties
+from admission.dra.requests.device_ties import KindsOfUse
 from admission.dra.requests.gang_request import Affordable
 from admission.dra.requests.node_resources import Lacking
 from admission.dra.requests.requests import Fatal, ParsedClaim, RequestRefusal
@@ -76,7 +77,7 @@ class FirstFitSearch:
     Its plans rest on no known defect of kube-scheduler. greedy: never step back, to show where the gang gets stuck.
     disproved: whether a search with more freedom proves that there is no plan; called once, when an eighth of the
     budget is spent. beside: what pods request beside each device, in the mean, for the order of nodes; empty to try
-    those with the fewest free devices first. ties: claims that tie devices, for the same order.
+    those with the fewest free devices first. kinds_of_use: for the same order.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of one search
@@ -90,9 +91,9 @@ class FirstFitSearch:
         greedy: bool,
         disproved: Callable[[], bool] | None = None,
         beside: Mapping[str, int] = _NOTHING,
-        ties: Ties = (),
+        kinds_of_use: KindsOfUse = (),
     ) -> None:
-        self.state = SearchState(gang, cluster, device_signatures, beside, ties=ties)
+        self.state = SearchState(gang, cluster, device_signatures, beside, kinds_of_use=kinds_of_use)
         self._orders_by_use = bool(beside)
         self.outcome = Outcome(self.state.names)
         self._gang = gang
@@ -276,6 +277,7 @@ class FirstFitSearch:
         stranded = stranded_devices.growth(consumption, before, after)
         division = node_state.division or self.state.division(first)
         stranded += self._first_fits.wasted(claims, node_state.node_sig, found, self.state.ties, division)
+        stranded += selected_devices.growth(self.state.excess(first), consumption.taken)
         return node_order.first_fit_rank(node_state.free, first, consumption, stranded, described.devices)
 
     def _is_refused(self, kind: int, node_state: NodeState) -> bool:

@@ -17,11 +17,12 @@ from admission.dra.equivalence import node_signature
 from admission.dra.equivalence.device_signature import DeviceSignatures, Layout
 from admission.dra.equivalence.node_contents import DeviceGroup, NodeContents
 from admission.dra.equivalence.node_signature import NodeSignature
+from admission.dra.equivalence.selected_devices import DeviceDemand
 from admission.dra.equivalence.tied_devices import DeviceDivisions, Division
 from admission.dra.equivalence.usage_overlay import AllocatedOverlay
 from admission.dra.planner.pod_groups import Gang, PodKind
 from admission.dra.requests import requests
-from admission.dra.requests.device_ties import Ties
+from admission.dra.requests.device_ties import KindsOfUse
 from admission.dra.requests.device_use import DeviceUse
 from admission.dra.requests.requests import Mode
 from admission.dra.state.cluster_state import ClusterState
@@ -39,8 +40,8 @@ class NodeState:
     kinds: of pods that may go to the node. left: amount of every resource or, if all pods are of one size, the number
     of pods that fit; None for no limit. node_sig: its devices. usable: shared claims that are allocated and may be used
     there. place: what coupled rules between pods tell it apart by; None if there are none. served: for how many devices
-    its resources suffice, roughly; None for no limit, or where it makes no difference between nodes. division: the
-    groups of its devices, where they make a difference.
+    its resources suffice, roughly; None for no limit, or where it makes no difference between nodes. division, excess:
+    the groups of its devices, and what others lose with each of them, where they make a difference.
     """
 
     kinds: frozenset[int]
@@ -50,6 +51,7 @@ class NodeState:
     place: Place | None = None
     served: int | None = None
     division: Division = ()
+    excess: int = 0
 
     @property
     def free(self) -> int:
@@ -74,16 +76,18 @@ class SearchState:
         device_signatures: DeviceSignatures,
         beside: Mapping[str, int] = _NOTHING,
         *,
-        ties: Ties = (),
+        kinds_of_use: KindsOfUse = (),
         by_served: bool = True,
     ) -> None:
-        """beside: what pods request beside each device, in the mean; ties: claims that tie devices.
+        """beside: what pods request beside each device, in the mean; kinds_of_use: what else tells nodes apart.
 
-        by_served: equal nodes serve equally many, and their devices are divided in the same way.
+        by_served: equal nodes serve equally many, and their devices are divided and asked for in the same way.
         """
         self.gang = gang
-        self.ties = ties if beside else ()
-        self._divisions = DeviceDivisions(self.ties, device_signatures)
+        kinds = kinds_of_use if beside else ()
+        self._divisions = DeviceDivisions(kinds, device_signatures)
+        self._demand = DeviceDemand(kinds, device_signatures)
+        self.ties = self._divisions.ties
         self._beside = beside
         self._by_served = by_served and bool(beside)
         # Where kinds of pods are tried in several orders, more groups would make proofs longer.
@@ -147,6 +151,10 @@ class SearchState:
         if not self.ties:
             return ()
         return self._divisions.of_node(self.layouts[node], self.visible_devices(node), self._usage)
+
+    def excess(self, node: int) -> int:
+        """Return what others lose with each of a node's devices, in eighths; see `selected_devices`."""
+        return self._demand.excess(self.layouts[node])
 
     def left_of(self, signature: NodeState) -> Mapping[str, int] | None:
         """Return the same of a group of nodes, where devices may take resources."""
@@ -298,6 +306,7 @@ class SearchState:
             place,
             None if served is None else served // stranded_devices.SERVED_STEP,
             self.division(node) if self._by_division else (),
+            self.excess(node) if self._by_division else 0,
         )
         known = self._interned.get(key)
         if known is None:

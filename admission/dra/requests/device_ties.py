@@ -1,6 +1,6 @@
-"""Kinds of claims that tie several devices together by `matchAttribute`, as those of one PCIe root.
+"""Kinds of use of devices: claims that tie several of one PCIe root, and requests that select some devices only.
 
-`dra.equivalence.tied_devices` says what a node's free devices are worth to them.
+`dra.equivalence.tied_devices` and `selected_devices` say what a node's devices are worth to them.
 """
 
 from typing import NamedTuple
@@ -16,6 +16,12 @@ MOST_TIES = 8
 LEAST_WEIGHT = 10
 """Kinds that weigh less are not looked at: with every change of what is, the nodes are put in order again."""
 
+EVEN = 16
+"""The weight of all sets of selectors that select a device, together, in the mean of all devices."""
+
+MOST_SELECTIONS = 16
+"""The most sets of selectors that are looked at: those that ask for the most devices."""
+
 
 class Tie(NamedTuple):
     """So many devices that texts select, with one value of an attribute.
@@ -30,3 +36,17 @@ class Tie(NamedTuple):
 
 
 Ties = tuple[Tie, ...]
+
+
+class Selection(NamedTuple):
+    """Devices that texts select, of which others cannot be used by those who ask for them.
+
+    weight: in sixteenths, for how many devices such requests ask for each that they may have, where all requests
+    together ask for as many as there are.
+    """
+
+    texts: Texts
+    weight: int
+
+
+KindsOfUse = tuple[Tie | Selection, ...]

@@ -10,10 +10,10 @@ device, as `dra.inventory.counters.part` has it: of those that its selectors mat
 one.
 
 Claims that tie several devices of a class by `matchAttribute` count as kinds of use, each with the part of all devices
-that it asks for (`dra.equivalence.tied_devices`).
+that it asks for (`dra.equivalence.tied_devices`); so do the sets of selectors of requests (`device_selections`).
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from itertools import islice
@@ -27,9 +27,10 @@ from admission.api.snapshot import Snapshot, changed
 from admission.api.values.names import Uid
 from admission.dra.inventory import counters
 from admission.dra.inventory.counters import Draw
-from admission.dra.inventory.selectors import Selectors, joined
+from admission.dra.inventory.selectors import Selectors, Texts, joined
 from admission.dra.requests import device_ties
-from admission.dra.requests.device_ties import Tie, Ties
+from admission.dra.requests.device_ties import KindsOfUse, Selection, Tie, Ties
+from admission.scheduling.cache.device_selections import DeviceSelections
 
 RESOURCES = ("cpu", "memory")
 """The resources that are looked at: those that every node has, and that pods mostly request."""
@@ -91,6 +92,7 @@ class DeviceCompanions:
         self._partitions: dict[str, _Partitions] = {}
         """The first slices with partitions, in order."""
         self._classes: Mapping[str, DeviceClass] = {}
+        self._selections = DeviceSelections()
         self._parts: dict[Kind, Fraction] = {}
         """Of requests, which part of a device they match in these slices, with these classes."""
 
@@ -139,14 +141,24 @@ class DeviceCompanions:
         means = {name: _rounded(int(amount / devices)) for name, amount in sorted(self._requested.items())}
         return {name: mean for name, mean in means.items() if mean}
 
+    def kinds_of_use(self, selectors: Selectors) -> KindsOfUse:
+        """Return by what else devices are of use to pods, beside the means."""
+        return (*self.ties(), *self.selections(selectors))
+
+    def selections(self, selectors: Selectors) -> tuple[Selection, ...]:
+        """Return the sets of selectors by which devices are asked for, if some are in more demand than others."""
+        asked: defaultdict[Texts, Fraction] = defaultdict(Fraction)
+        for kind, count in self._devices.items():
+            asked[self._texts(kind.device_class, kind.selectors)] += count * self._part(kind)
+        return self._selections.weights(asked, self._slices, selectors)
+
     def ties(self) -> Ties:
         """Return the kinds of claims that tie devices together, of which those are looked at that ask for the most."""
         devices = self._devices.total()
         found = sorted(self._tied.items(), key=lambda one: (-one[1] * one[0].devices, one[0]))[: device_ties.MOST_TIES]
         ties: list[Tie] = []
         for tied, claims in found:
-            device_class = self._classes.get(tied.device_class)
-            texts = joined(device_class.selectors if device_class is not None else (), tied.selectors)
+            texts = self._texts(tied.device_class, tied.selectors)
             weight = claims * tied.devices * device_ties.THOUSAND // devices
             if weight >= device_ties.LEAST_WEIGHT:
                 # To the nearest power of two, and sorted, so that they are mostly what they were.
@@ -203,14 +215,18 @@ class DeviceCompanions:
 
     def _partition(self, kind: Kind, selectors: Selectors) -> Fraction:
         """Return the part of a device that the partitions are which a request matches; 1 if it matches none."""
-        device_class = self._classes.get(kind.device_class)
-        texts = joined(device_class.selectors if device_class is not None else (), kind.selectors)
+        texts = self._texts(kind.device_class, kind.selectors)
         for one in self._partitions.values():
             column = selectors.column(texts, one.slice)
             found = [part for at, part in enumerate(one.parts) if part and column.yes >> at & 1]
             if found:
                 return min(found)
         return Fraction(1)
+
+    def _texts(self, device_class: str, selectors: Texts) -> Texts:
+        """Return the texts by which a request of a class selects devices."""
+        known = self._classes.get(device_class)
+        return joined(known.selectors if known is not None else (), selectors)
 
 
 def _devices(spec: ClaimSpec) -> Iterator[tuple[Kind, int]]:

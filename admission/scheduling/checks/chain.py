@@ -18,7 +18,7 @@ from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering.device_meters import Meters
 from admission.dra.planner import device_kinds
 from admission.dra.planner.device_kinds import Attempt
-from admission.dra.requests.device_ties import Ties
+from admission.dra.requests.device_ties import KindsOfUse
 from admission.dra.requests.gang_request import Affordable, Plan, PodDemand, Shortfall, Topology, anything
 from admission.dra.state.cluster_state import ClusterState
 from admission.lifecycle import refusals, requeue_backoff
@@ -75,7 +75,8 @@ class Rules:
     """The inputs that all decisions of a cycle share; they change only the workspace. backoffs: of evicted gangs.
 
     now: the ledger's time. clock: the system clock, if it is behind the ledger's time; back-offs end by it. profile:
-    the kube-scheduler to predict; None if its choice of devices cannot be predicted. beside, ties: see `Planner`.
+    the kube-scheduler to predict; None if its choice of devices cannot be predicted. beside, kinds_of_use: see
+    `Planner`.
     """
 
     snapshot: Snapshot
@@ -87,7 +88,7 @@ class Rules:
     clock: datetime | None = None
     steps: int
     beside: Mapping[str, int] = field(default_factory=dict)
-    ties: Ties = ()
+    kinds_of_use: KindsOfUse = ()
     profile: SchedulerProfile | None = field(default_factory=SchedulerProfile)
     workspace: Workspace = field(default_factory=Workspace)
     sharing: fair_share.Rules = field(
@@ -482,7 +483,7 @@ def _propose(
 def planner(rules: Rules) -> Planner:
     """Return the planner by the rules of a cycle."""
     found = Planner(selectors=rules.selectors, steps=rules.steps, meters=rules.meters, protection=rules.protection)
-    return replace(found, mute=rules.mute, beside=rules.beside, ties=rules.ties)
+    return replace(found, mute=rules.mute, beside=rules.beside, kinds_of_use=rules.kinds_of_use)
 
 
 def _open_meters(inputs: Inputs) -> frozenset[MeterName]:

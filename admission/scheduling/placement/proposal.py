@@ -18,7 +18,7 @@ from admission.dra.metering.device_meters import Meters
 from admission.dra.planner import no_plan
 from admission.dra.planner.candidate_nodes import CapacityBound
 from admission.dra.planner.no_plan import NoPlan
-from admission.dra.requests.device_ties import Ties
+from admission.dra.requests.device_ties import KindsOfUse
 from admission.dra.requests.gang_request import Affordable, Choice, Plan, PodDemand, Topology
 from admission.dra.state.cluster_state import ClusterState
 from admission.scheduling.placement import count_only, mode
@@ -75,8 +75,8 @@ class Planner:
     """Whether explanations are not needed: they cost more than the answers."""
     beside: Resources = field(default_factory=dict)
     """What pods request beside each device, in the mean: see `gang_planner.plan`."""
-    ties: Ties = ()
-    """The claims that tie devices together: the same."""
+    kinds_of_use: KindsOfUse = ()
+    """To what devices are to stay of use: the same."""
 
     def propose(
         self,
@@ -116,7 +116,7 @@ class Planner:
             selectors=self.selectors,
             choice=choice,
             beside=self.beside,
-            ties=self.ties,
+            kinds_of_use=self.kinds_of_use,
         )
 
     def _may_choose(self, demands: Sequence[PodDemand], wanted: PlacementMode) -> bool:
@@ -160,7 +160,7 @@ class Planner:
             topology=topology,
             mute=self.mute,
             beside=self.beside,
-            ties=self.ties,
+            kinds_of_use=self.kinds_of_use,
         )
         if isinstance(answer, NoPlan) and self.mute:
             return _hold(answer, answer)

@@ -237,9 +237,10 @@ class Clock:
         """Have the decisions from now on order nodes by what the pods that wait and run now request."""
         if not self.replay_cluster.strands_least:
             return
-        beside, ties = self._companions.means(self.rules.selectors), self._companions.ties()
-        if (beside, ties) != (self.rules.beside, self.rules.ties):
-            self.rules = replace(self.rules, beside=beside, ties=ties)
+        selectors = self.rules.selectors
+        beside, kinds_of_use = self._companions.means(selectors), self._companions.kinds_of_use(selectors)
+        if (beside, kinds_of_use) != (self.rules.beside, self.rules.kinds_of_use):
+            self.rules = replace(self.rules, beside=beside, kinds_of_use=kinds_of_use)
 
     def _count_companions(self, arrival: Arrival, times: int) -> None:
         requested = arrival.pod_requests

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from admission.dra.requests.device_ties import Tie
 from admission.dra.requests.gang_request import Choice
 from tests.bench import (
     packing,
@@ -180,10 +181,11 @@ def test_tied_tasks_of_a_small_world_come_and_go(choice: Choice, monkeypatch: py
     for name, value in {"NODES": 2, "TASKS": 60, "WARM_UP": 5}.items():
         monkeypatch.setattr(packing_roots, name, value)
     jobs = packing_roots.draw(1, 2, 1.0)
-    beside, ties = packing_roots.companions(jobs, packing_roots.empty(2))
+    beside, kinds = packing_roots.companions(jobs, packing_roots.empty(2))
+    ties = [kind for kind in kinds if isinstance(kind, Tie)]
     assert [(tie.devices, tie.attribute) for tie in ties] == [(2, packing_roots.ROOT), (4, packing_roots.ROOT)]
 
-    given, _ = packing_roots.muster(jobs, 2, choice, beside, ties)
+    given, _ = packing_roots.muster(jobs, 2, choice, beside, kinds)
     reference = packing_roots.reference(jobs, 2, packing_roots.fgd(jobs), packing_roots.any_free)
 
     assert all(0.5 < one.all <= 1 and 0 < one.tied <= 1 for one in (given, reference)), (given, reference)

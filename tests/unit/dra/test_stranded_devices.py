@@ -256,7 +256,7 @@ def test_that_a_gang_does_not_fit_takes_no_more_steps_in_this_order(
             choice=choice,
             mute=True,
             beside=beside,
-            ties=ties,
+            kinds_of_use=ties,
         )
         assert isinstance(answer, NoPlan)
         assert answer.kind is Kind.INFEASIBLE

@@ -43,10 +43,17 @@ def single(name: str, count: int = 1) -> PodDemand:
 
 
 def planned(
-    state: ClusterState, *pods: PodDemand, ties: Ties, choice: Choice = Choice.FIRST_FIT, mute: bool = True
+    state: ClusterState, *pods: PodDemand, kinds_of_use: Ties, choice: Choice = Choice.FIRST_FIT, mute: bool = True
 ) -> Plan:
     plan = gang_planner.plan(
-        pods, state, selectors=Selectors(), steps=STEPS, beside=BESIDE, ties=ties, choice=choice, mute=mute
+        pods,
+        state,
+        selectors=Selectors(),
+        steps=STEPS,
+        beside=BESIDE,
+        kinds_of_use=kinds_of_use,
+        choice=choice,
+        mute=mute,
     )
     assert isinstance(plan, Plan), plan
     return plan
@@ -86,8 +93,8 @@ def test_a_single_device_is_taken_where_a_root_is_begun(choice: Choice, mute: bo
     )
     state = taken(taken(state, "a", 3), "b", 0)
 
-    one = planned(state, single("p"), ties=(), choice=choice, mute=mute)
-    other = planned(state, single("p"), ties=PAIRS, choice=choice, mute=mute)
+    one = planned(state, single("p"), kinds_of_use=(), choice=choice, mute=mute)
+    other = planned(state, single("p"), kinds_of_use=PAIRS, choice=choice, mute=mute)
 
     # First fit breaks a pair of node a, and on node b takes the single one; a free choice finds single ones on both.
     assert given(one) == (["a/gpu-0"])
@@ -97,26 +104,32 @@ def test_a_single_device_is_taken_where_a_root_is_begun(choice: Choice, mute: bo
 def test_where_muster_picks_small_claims_go_to_roots_that_are_begun() -> None:
     state = taken(a_cluster().node("a", gpus=on_roots(*"xxxxyyyy")).cluster(), "a", 4)
 
-    assert given(planned(state, single("p"), ties=(), choice=Choice.FREE)) == ["a/gpu-0"]
-    assert given(planned(state, single("p"), ties=FOURS, choice=Choice.FREE)) == ["a/gpu-5"]
+    assert given(planned(state, single("p"), kinds_of_use=(), choice=Choice.FREE)) == ["a/gpu-0"]
+    assert given(planned(state, single("p"), kinds_of_use=FOURS, choice=Choice.FREE)) == ["a/gpu-5"]
     pods = [single(f"p-{at}") for at in range(3)]
-    assert sorted(given(planned(state, *pods, ties=FOURS, choice=Choice.FREE))) == ["a/gpu-5", "a/gpu-6", "a/gpu-7"]
+    assert sorted(given(planned(state, *pods, kinds_of_use=FOURS, choice=Choice.FREE))) == [
+        "a/gpu-5",
+        "a/gpu-6",
+        "a/gpu-7",
+    ]
 
 
 def test_where_muster_picks_a_claim_that_is_tied_gets_the_root_that_others_can_use_the_least() -> None:
     state = taken(a_cluster().node("a", gpus=on_roots(*"xxxxyyyy")).cluster(), "a", 4)
     ties = (*PAIRS, *FOURS)
 
-    assert given(planned(state, tied("p", 2), ties=(), choice=Choice.FREE)) == ["a/gpu-0", "a/gpu-1"]
-    assert given(planned(state, tied("p", 2), ties=ties, choice=Choice.FREE)) == ["a/gpu-5", "a/gpu-6"]
-    assert given(planned(state, tied("p", 4), ties=ties, choice=Choice.FREE)) == [f"a/gpu-{at}" for at in range(4)]
+    assert given(planned(state, tied("p", 2), kinds_of_use=(), choice=Choice.FREE)) == ["a/gpu-0", "a/gpu-1"]
+    assert given(planned(state, tied("p", 2), kinds_of_use=ties, choice=Choice.FREE)) == ["a/gpu-5", "a/gpu-6"]
+    assert given(planned(state, tied("p", 4), kinds_of_use=ties, choice=Choice.FREE)) == [
+        f"a/gpu-{at}" for at in range(4)
+    ]
 
 
 def test_devices_of_several_claims_stay_apart() -> None:
     state = a_cluster().node("a", gpus=on_roots(*"xxxxyyyy")).cluster()
     pods = [single("a"), tied("b", 2), single("c", 3), tied("d", 2)]
 
-    found = given(planned(state, *pods, ties=(*PAIRS, *FOURS), choice=Choice.FREE))
+    found = given(planned(state, *pods, kinds_of_use=(*PAIRS, *FOURS), choice=Choice.FREE))
 
     assert len({*found}) == len(found) == 8
 
@@ -124,7 +137,7 @@ def test_devices_of_several_claims_stay_apart() -> None:
 def test_tied_devices_share_their_value_after_the_choice() -> None:
     state = taken(a_cluster().node("a", gpus=on_roots(*"xyxyxyxy")).cluster(), "a", 0)
 
-    plan = planned(state, single("a"), tied("b", 3), tied("c", 3), ties=FOURS, choice=Choice.FREE)
+    plan = planned(state, single("a"), tied("b", 3), tied("c", 3), kinds_of_use=FOURS, choice=Choice.FREE)
 
     roots = [sorted(int(one.device.device[-1]) % 2 for one in holding.devices) for holding in plan.holdings]
     assert sorted(roots, key=len) == [[1], [0, 0, 0], [1, 1, 1]] or sorted(roots, key=len) == [
@@ -140,7 +153,7 @@ def test_attributes_of_other_devices_and_shared_devices_make_no_groups() -> None
     state = taken(taken(cluster.cluster(), "b", 3), "a", 3)
 
     for ties in ((), PAIRS, (Tie(ROOT, ("device.driver == 'other'",), 2, 500),)):
-        assert given(planned(state, single("p"), ties=ties)) == ["a/gpu-0"]
+        assert given(planned(state, single("p"), kinds_of_use=ties)) == ["a/gpu-0"]
 
 
 def test_without_what_pods_request_beside_devices_nothing_changes() -> None:
@@ -148,7 +161,7 @@ def test_without_what_pods_request_beside_devices_nothing_changes() -> None:
     state = taken(a_cluster().node("a", gpus=on_roots(*"xxxxyyyy")).cluster(), "a", 4)
 
     plan = gang_planner.plan(
-        [single("p")], state, selectors=Selectors(), steps=STEPS, ties=FOURS, choice=Choice.FREE, mute=True
+        [single("p")], state, selectors=Selectors(), steps=STEPS, kinds_of_use=FOURS, choice=Choice.FREE, mute=True
     )
 
     assert isinstance(plan, Plan)
@@ -176,7 +189,13 @@ def test_the_order_of_ties_that_is_kept_is_that_found_from_scratch(
 
         plan, fresh, whole = (
             gang_planner.plan(
-                pods, cluster, selectors=selectors, steps=STEPS, beside=BESIDE, ties=(*PAIRS, *FOURS), choice=choice
+                pods,
+                cluster,
+                selectors=selectors,
+                steps=STEPS,
+                beside=BESIDE,
+                kinds_of_use=(*PAIRS, *FOURS),
+                choice=choice,
             )
             # A what-if state is searched as a whole.
             for cluster, selectors in (

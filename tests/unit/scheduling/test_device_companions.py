@@ -14,7 +14,7 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import Uid
 from admission.dra.inventory.selectors import Selectors
-from admission.dra.requests.device_ties import Tie
+from admission.dra.requests.device_ties import Selection, Tie
 from admission.scheduling.cache.device_companions import DeviceCompanions
 
 SHARED = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80"}}}
@@ -262,3 +262,28 @@ def test_no_kind_of_use_is(claim: Claim) -> None:
     kept.update(a_snapshot(a_pod("a", claim="a", cpu="1"), claim), Selectors())
 
     assert kept.ties() == ()
+
+
+def test_models_that_are_named_more_often_than_there_are_devices_of_them_are_kinds_of_use() -> None:
+    """By the class's selectors and the request's, whatever part of a device is asked for."""
+    t4 = "device.attributes['gpu'].model == 't4'"
+    spec = {"driver": "gpu", "nodeName": "a", "pool": {"name": "a", "generation": 1, "resourceSliceCount": 1}}
+    shown = [
+        {"name": f"gpu-{at}", "attributes": {"model": {"string": model}}, **SHARED}
+        for at, model in enumerate(["t4", "g2", "g2", "g2"])
+    ]
+    slice_ = devices.decode_slice({"metadata": {"name": "a"}, "spec": {**spec, "devices": shown}})
+    gpu = devices.decode_class(
+        {"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu'"}}]}}
+    )
+    half = a_claim("half", {"capacity": {"requests": {"memory": "40"}}, "selectors": [{"cel": {"expression": t4}}]})
+    snapshot = a_snapshot(a_pod("a", claim="half", cpu="1"), half, a_pod("b", claim="b", cpu="1"), a_claim("b", {}))
+    snapshot = replace(snapshot, slices={"a": slice_}, classes={"gpu": gpu})
+    kept, selectors = DeviceCompanions(), Selectors()
+    kept.update(snapshot, selectors)
+
+    any_, named = ("device.driver == 'gpu'",), ("device.driver == 'gpu'", t4)
+    assert kept.kinds_of_use(selectors) == (Selection(any_, 11), Selection(named, 21))
+
+    kept.update(replace(snapshot, claims={"ml/b": snapshot.claims["ml/b"]}), selectors)
+    assert kept.kinds_of_use(selectors) == ()

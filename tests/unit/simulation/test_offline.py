@@ -148,6 +148,23 @@ def test_a_gang_leaves_devices_of_one_root_to_the_one_behind_it_that_ties_its_ow
     assert [*map(nodes_of, (of(outcome, "single"), of(outcome, "then-a-pair")))] == [[place] for place in places]
 
 
+@pytest.mark.parametrize(("strands_least", "place"), [(True, "two"), (False, "one")])
+def test_a_gang_that_could_use_any_model_leaves_those_alone_that_others_name(strands_least: bool, place: str) -> None:
+    nodes = [*node("one", 2), *node("two", 2)]
+    for slice_, model in zip(nodes[1::2], ("t4", "g2"), strict=True):
+        for device in slice_["spec"]["devices"]:
+            device["attributes"] = {"model": {"string": model}}
+    anything, named = job("anything"), job("then-a-model")
+    selector = {"cel": {"expression": "device.attributes['gpu.example.com'].model == 't4'"}}
+    named[0]["spec"]["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [selector]
+    for _, one in (anything, named):
+        one["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+
+    outcome = asyncio.run(offline.simulate(expand(teams(), nodes, anything, named), strands_least=strands_least))
+
+    assert [*map(nodes_of, (of(outcome, "anything"), of(outcome, "then-a-model")))] == [[place], ["one"]]
+
+
 def test_a_simulated_gang_over_quota_is_held_with_the_numbers() -> None:
     gang = of(simulate(teams(quota=4), node("one", 8), job("a", gpus=3), job("b", gpus=2)), "b")
 
