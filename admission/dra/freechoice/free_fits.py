@@ -17,6 +17,9 @@ from admission.dra.freechoice.joint_allocation import JointAllocation
 from admission.dra.planner.device_order import DeviceOrders
 from admission.dra.requests.device_ties import Ties
 
+MOST_WASTED = 50_000
+"""The most answers of `FreeFits.wasted` that are kept."""
+
 
 class FreeFits(Fits):
     """The answers for nodes of some units under one profile. They are kept with the units."""
@@ -27,12 +30,22 @@ class FreeFits(Fits):
         super().__init__(units.results.setdefault((FreeFits, profile), {}))
         self._units = units
         self._profile = profile
+        self._wasted: dict[tuple[Claims, NodeSignature, Ties, Division], int] = units.results.setdefault(
+            (FreeFits, "wasted", profile), {}
+        )
 
     def wasted(self, claims: Claims, node_sig: NodeSignature, found: Match, ties: Ties, division: Division) -> int:
         """Return the same of the devices that are chosen in place of those that were found."""
-        units = [self._units.known[number] for number in node_sig.contents.units]
-        chosen = group_choice.chosen(ties, division, claims, found, units)
-        return super().wasted(claims, node_sig, chosen, ties, division)
+        if not division:
+            return 0
+        key = claims, node_sig, ties, division
+        if key not in self._wasted:
+            if len(self._wasted) >= MOST_WASTED:
+                self._wasted.clear()
+            units = [self._units.known[number] for number in node_sig.contents.units]
+            chosen = group_choice.chosen(ties, division, claims, found, units)
+            self._wasted[key] = super().wasted(claims, node_sig, chosen, ties, division)
+        return self._wasted[key]
 
     def _searched(self, claims: Claims, node_sig: NodeSignature, budget: Budget) -> Consumption | Unranked:
         order = DeviceOrders(self._units).of_contents(node_sig.contents)

@@ -8,7 +8,9 @@ from hypothesis import given as drawn, strategies as st
 
 from admission.api.kubernetes.devices import DeviceId
 from admission.dra import gang_planner
+from admission.dra.allocator.results import Match
 from admission.dra.equivalence import tied_devices
+from admission.dra.freechoice import group_choice
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.requests.device_ties import Tie, Ties
 from admission.dra.requests.device_use import DeviceUse, Holder
@@ -43,12 +45,17 @@ def single(name: str, count: int = 1) -> PodDemand:
 
 
 def planned(
-    state: ClusterState, *pods: PodDemand, kinds_of_use: Ties, choice: Choice = Choice.FIRST_FIT, mute: bool = True
+    state: ClusterState,
+    *pods: PodDemand,
+    kinds_of_use: Ties,
+    choice: Choice = Choice.FIRST_FIT,
+    mute: bool = True,
+    selectors: Selectors | None = None,
 ) -> Plan:
     plan = gang_planner.plan(
         pods,
         state,
-        selectors=Selectors(),
+        selectors=selectors or Selectors(),
         steps=STEPS,
         beside=BESIDE,
         kinds_of_use=kinds_of_use,
@@ -154,6 +161,37 @@ def test_attributes_of_other_devices_and_shared_devices_make_no_groups() -> None
 
     for ties in ((), PAIRS, (Tie(ROOT, ("device.driver == 'other'",), 2, 500),)):
         assert given(planned(state, single("p"), kinds_of_use=ties)) == ["a/gpu-0"]
+
+
+def test_nodes_that_are_alike_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = a_cluster()
+    for at in range(20):
+        builder.node(f"n{at:02}", gpus=on_roots(*"xxxxyyyy"))
+    state, selectors, calls = builder.cluster(), Selectors(), list[int]()
+    original = group_choice.chosen
+
+    def chosen(ties: Ties, *rest: Any) -> Match:
+        calls.append(len(ties))
+        return original(ties, *rest)
+
+    monkeypatch.setattr(group_choice, "chosen", chosen)
+
+    for _ in range(2):
+        # Pods of two kinds, both of which fit on one node.
+        planned(state, single("a"), tied("b", 2), kinds_of_use=FOURS, choice=Choice.FREE, selectors=selectors)
+
+    assert len(calls) == 3, "once for the nodes, and for the devices of either plan"
+
+
+@pytest.mark.parametrize(("count", "first"), [(8, 33), (9, 0)])
+def test_many_claims_on_a_node_with_many_devices_have_those_that_were_found(count: int, first: int) -> None:
+    """The work has a bound: so many claims times 63 free devices."""
+    state = taken(a_cluster().node("a", gpus=on_roots(*"x" * 32, *"y" * 32)).cluster(), "a", 32)
+
+    plan = planned(state, single("p"), kinds_of_use=FOURS, choice=Choice.FREE)
+    assert given(plan) == ["a/gpu-33"]
+    plan = planned(state, a_pod("p", *[1] * count, requests={"cpu": "1"}), kinds_of_use=FOURS, choice=Choice.FREE)
+    assert sorted(given(plan)) == sorted(f"a/gpu-{at}" for at in range(first, first + count))
 
 
 def test_without_what_pods_request_beside_devices_nothing_changes() -> None:
