@@ -14,16 +14,18 @@ expected waste grows the least.
 
 A value that devices of several nodes share, as an NVLink domain over nodes, makes a group on each of them: in which
 domain a gang has to be is what its topology says, not its claims. Devices that can be shared, and partitions, are in no
-group.
+group. Devices of a group that the gang itself cannot use count as well: a root of four is whole for others, though its
+selectors take two of it.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from admission.api.kubernetes.devices import Device, DeviceId
 from admission.dra.equivalence.device_signature import DeviceSignatures, Layout
 from admission.dra.equivalence.usage_overlay import AllocatedOverlay
-from admission.dra.inventory.pools import InventoryDevice
 from admission.dra.inventory.selectors import Texts
 from admission.dra.requests import constraints
 from admission.dra.requests.device_ties import KindsOfUse, Tie, Ties
@@ -35,7 +37,15 @@ MOST_ROWS = 64
 
 
 Division = tuple[tuple[int, ...], ...]
-"""Per tie the group of each device of a node, as its contents show them. Empty if no device is in a group."""
+"""Per tie the group of each device of a node, as its contents show them, then those of free devices that they do not
+show. Empty if no device is in a group."""
+
+
+class _Groups(NamedTuple):
+    """The groups of the devices of a layout, in order, and of others of its node that are in one of these groups."""
+
+    of_listed: tuple[int, ...]
+    of_others: tuple[tuple[int, DeviceId], ...]
 
 
 class DeviceDivisions:
@@ -44,7 +54,7 @@ class DeviceDivisions:
     def __init__(self, kinds: KindsOfUse, device_signatures: DeviceSignatures) -> None:
         self.ties: Ties = tuple(kind for kind in kinds if isinstance(kind, Tie))
         self._device_signatures = device_signatures
-        self._known: WeakKeyDictionary[Layout, dict[tuple[str, Texts], tuple[int, ...]]] = device_signatures.divisions
+        self._known: WeakKeyDictionary[Layout, dict[tuple[str, Texts], _Groups]] = device_signatures.divisions
 
     def of_node(self, layout: Layout, shown: Sequence[int], usage: AllocatedOverlay) -> Division:
         """Return the division of a node. shown: the places in its layout of the devices in its contents."""
@@ -59,33 +69,38 @@ class DeviceDivisions:
             key = (tie.attribute, tie.texts)
             if key not in rows:
                 rows[key] = self._groups(layout, tie)
-            if not rows[key]:
+            row, others = rows[key]
+            if not row:
                 found.append(())
                 continue
             if free is None:
                 free = [not usage.is_taken(layout.listed_devices[at].id) for at in shown]
-            row = rows[key]
-            found.append(tuple(row[at] if is_free else NO_GROUP for at, is_free in zip(shown, free, strict=True)))
+            own = tuple(row[at] if is_free else NO_GROUP for at, is_free in zip(shown, free, strict=True))
+            found.append(own + tuple(group for group, device in others if not usage.is_taken(device)))
         return tuple(found) if any(found) else ()
 
-    def _groups(self, layout: Layout, tie: Tie) -> tuple[int, ...]:
-        """Return the group of each device of a layout, numbered as they come; empty if none is in a group."""
-        selected = {listed.id for listed in self._device_signatures.selected(tie.texts, layout.node_inventory)}
+    def _groups(self, layout: Layout, tie: Tie) -> _Groups:
+        """Return the groups for a tie, numbered as they come; none if no device of the layout is in one."""
         lists = self._device_signatures.need.profile.features.list_attributes
+        selected = self._device_signatures.selected(tie.texts, layout.node_inventory)
+        values = {one.id: value_of(one.device, one.id.driver, tie.attribute, lists=lists) for one in selected}
         numbers: dict[object, int] = {}
         row: list[int] = []
         for listed in layout.listed_devices:
-            value = _value(listed, tie.attribute, lists=lists) if listed.id in selected else None
+            value = values.pop(listed.id, None)
             row.append(NO_GROUP if value is None else numbers.setdefault(value, len(numbers)))
-        return tuple(row) if numbers else ()
+        if not numbers:
+            return _Groups((), ())
+        # Sorted by group, so that nodes that are divided alike are equal.
+        others = sorted((numbers[value], device) for device, value in values.items() if value in numbers)
+        return _Groups(tuple(row), tuple(others))
 
 
-def _value(listed: InventoryDevice, attribute: str, *, lists: bool) -> object:
-    """Return by what a device is grouped; None if it is in no group."""
-    device = listed.device
+def value_of(device: Device, driver: str, attribute: str, *, lists: bool) -> object:
+    """Return by what a device is grouped; None if it is in no group. lists: whether lists are compared."""
     if device.allows_multiple or device.consumes:
         return None
-    value = constraints.value_of(device, listed.id.driver, attribute, lists=lists)
+    value = constraints.value_of(device, driver, attribute, lists=lists)
     return None if value == constraints.UNREADABLE else value
 
 

@@ -163,6 +163,25 @@ def test_attributes_of_other_devices_and_shared_devices_make_no_groups() -> None
         assert given(planned(state, single("p"), kinds_of_use=ties)) == ["a/gpu-0"]
 
 
+@pytest.mark.parametrize("mute", [False, True])
+@pytest.mark.parametrize("choice", Choice)
+def test_a_root_is_whole_for_others_where_a_gang_may_have_some_of_its_devices(choice: Choice, mute: bool) -> None:
+    def numbered(roots: str) -> list[dict[str, Any]]:
+        return [{"attributes": {ROOT: {"string": root}, "index": {"int": at}}} for at, root in enumerate(roots)]
+
+    whole = a_cluster().node("a", gpus=numbered("xxxx")).node("b", gpus=numbered("xxxxyyyy")).cluster()
+    state, selectors = taken(whole, "b", 3, 7), Selectors()
+    narrow = a_request("gpu", 1, f"device.attributes['{DRIVER}'].index < 2")
+    pod = a_pod("p", narrow, requests={"cpu": "1"})
+
+    def found(state: ClusterState) -> list[str]:
+        return given(planned(state, pod, kinds_of_use=FOURS, choice=choice, mute=mute, selectors=selectors))
+
+    assert found(state) == ["b/gpu-0"]
+    # One that the pod cannot have is taken, so no root is whole.
+    assert found(taken(state, "a", 3)) == ["a/gpu-0"]
+
+
 def test_nodes_that_are_alike_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     builder = a_cluster()
     for at in range(20):
