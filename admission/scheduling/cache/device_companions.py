@@ -25,6 +25,7 @@ from admission.api.kubernetes.nodes import Resources
 from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot, changed
 from admission.api.values.names import Uid
+from admission.dra.equivalence import tied_devices
 from admission.dra.inventory import counters
 from admission.dra.inventory.counters import Draw
 from admission.dra.inventory.selectors import Selectors, Texts, joined
@@ -143,7 +144,7 @@ class DeviceCompanions:
 
     def kinds_of_use(self, selectors: Selectors) -> KindsOfUse:
         """Return by what else devices are of use to pods, beside the means."""
-        return (*self.ties(), *self.selections(selectors))
+        return (*self.ties(selectors), *self.selections(selectors))
 
     def selections(self, selectors: Selectors) -> tuple[Selection, ...]:
         """Return the sets of selectors by which devices are asked for, if some are in more demand than others."""
@@ -152,12 +153,17 @@ class DeviceCompanions:
             asked[self._texts(kind.device_class, kind.selectors)] += count * self._part(kind)
         return self._selections.weights(asked, self._slices, selectors)
 
-    def ties(self) -> Ties:
+    def ties(self, selectors: Selectors) -> Ties:
         """Return the kinds of claims that tie devices together, of which those are looked at that ask for the most."""
         devices = self._devices.total()
-        found = sorted(self._tied.items(), key=lambda one: (-one[1] * one[0].devices, one[0]))[: device_ties.MOST_TIES]
+        found = sorted(self._tied.items(), key=lambda one: (-one[1] * one[0].devices, one[0]))
+        if len(found) > device_ties.MOST_TIES:
+            # Those of partitions and shared devices make no difference to any node, so they come last.
+            found = found[:MOST_KINDS]
+            slices = [*islice(_with_whole_devices(self._slices), MOST_SLICES)]
+            found.sort(key=lambda one: not any(self._makes_group(one[0], slice_, selectors) for slice_ in slices))
         ties: list[Tie] = []
-        for tied, claims in found:
+        for tied, claims in found[: device_ties.MOST_TIES]:
             texts = self._texts(tied.device_class, tied.selectors)
             weight = claims * tied.devices * device_ties.THOUSAND // devices
             if weight >= device_ties.LEAST_WEIGHT:
@@ -223,6 +229,15 @@ class DeviceCompanions:
                 return min(found)
         return Fraction(1)
 
+    def _makes_group(self, tied: _Tied, slice_: Slice, selectors: Selectors) -> bool:
+        """Return whether some device of a slice that such a claim may have is in a group."""
+        selected = selectors.column(self._texts(tied.device_class, tied.selectors), slice_).yes
+        lists = selectors.profile.reads_lists
+        return any(
+            selected >> at & 1 and tied_devices.value_of(device, slice_.driver, tied.attribute, lists=lists) is not None
+            for at, device in enumerate(slice_.devices)
+        )
+
     def _texts(self, device_class: str, selectors: Texts) -> Texts:
         """Return the texts by which a request of a class selects devices."""
         known = self._classes.get(device_class)
@@ -253,6 +268,13 @@ def _tied(spec: ClaimSpec) -> Iterator[_Tied]:
         for (device_class, selectors), count in counts.items():
             if count > 1:
                 yield _Tied(constraint.match, device_class, selectors, count)
+
+
+def _with_whole_devices(slices: Mapping[str, Slice]) -> Iterator[Slice]:
+    """Yield the slices with devices that are given out as a whole only, by name."""
+    for _, one in sorted(slices.items()):
+        if not all(device.allows_multiple or device.consumes for device in one.devices):
+            yield one
 
 
 def _partitions(slices: Mapping[str, Slice], before: Mapping[str, _Partitions]) -> dict[str, _Partitions]:

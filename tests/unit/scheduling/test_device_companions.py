@@ -206,8 +206,10 @@ def test_what_is_kept_equals_what_is_found_from_scratch(worlds: list[dict[str, J
         assert kept.update(snapshot, Selectors()) == means(snapshot)
 
 
-def a_tied_claim(name: str, count: int, *rules: dict[str, Any]) -> Claim:
-    request = {"name": "gpus", "exactly": {"deviceClassName": "gpu", "count": count}}
+def a_tied_claim(name: str, count: int, *rules: dict[str, Any], profile: str = "") -> Claim:
+    text = f"device.attributes['gpu'].profile == '{profile}'"
+    selectors = [{"cel": {"expression": text}}] if profile else []
+    request = {"name": "gpus", "exactly": {"deviceClassName": "gpu", "count": count, "selectors": selectors}}
     nic = {"name": "nic", "exactly": {"deviceClassName": "nic"}}
     spec = {"devices": {"requests": [request, nic], "constraints": list(rules)}}
     return claims.decode({"metadata": {"name": name, "namespace": "ml"}, "spec": spec})
@@ -227,10 +229,10 @@ def test_claims_that_tie_several_devices_of_a_class_are_kinds_of_use() -> None:
     )
     kept.update(snapshot, selectors)
 
-    assert kept.ties() == (Tie("resource.kubernetes.io/pcieRoot", (), 4, 512),)
+    assert kept.ties(Selectors()) == (Tie("resource.kubernetes.io/pcieRoot", (), 4, 512),)
 
     kept.update(a_snapshot(a_pod("b", claim="b", cpu="1"), a_claim("b", {"count": 3})), selectors)
-    assert kept.ties() == ()
+    assert kept.ties(Selectors()) == ()
 
 
 def test_of_many_kinds_of_use_those_count_that_ask_for_the_most_devices() -> None:
@@ -240,12 +242,34 @@ def test_of_many_kinds_of_use_those_count_that_ask_for_the_most_devices() -> Non
     kept = DeviceCompanions()
     kept.update(a_snapshot(*pods_, *(a_tied_claim(name, count, ROOT) for name, count in wanted.items())), Selectors())
 
-    assert [tie.devices for tie in kept.ties()] == [*range(8, 16)]
+    assert [tie.devices for tie in kept.ties(Selectors())] == [*range(8, 16)]
 
     few = a_pod("few", claim="few", cpu="1"), a_tied_claim("few", 2, ROOT)
     many = a_pod("many", claim="many", cpu="1"), a_claim("many", {"count": 400})
     kept.update(a_snapshot(*few, *many), Selectors())
-    assert kept.ties() == ()
+    assert kept.ties(Selectors()) == ()
+
+
+def test_claims_that_tie_partitions_take_no_place_of_others() -> None:
+    """Whatever their number, and though they ask for more devices: no partition is in a group."""
+    wanted = {f"c{count}": count for count in range(3, 12)}
+    partitions = [
+        a_tied_claim(name, count, {"matchAttribute": "gpu/parent"}, profile="1g") for name, count in wanted.items()
+    ]
+    whole = a_tied_claim("whole", 2, ROOT, profile="card")
+    snapshot = a_snapshot(*(a_pod(one.meta.name, claim=one.meta.name, cpu="1") for one in (whole, *partitions)))
+    spec = {"driver": "gpu", "nodeName": "b", "pool": {"name": "b", "generation": 1, "resourceSliceCount": 1}}
+    attributes = {"profile": {"string": "card"}, ROOT["matchAttribute"]: {"string": "x"}}
+    cards = [{"name": "gpu-0", "attributes": attributes}]
+    slice_ = devices.decode_slice({"metadata": {"name": "b"}, "spec": {**spec, "devices": cards}})
+    kept, selectors = DeviceCompanions(), Selectors()
+    claims_ = {one.meta.key: one for one in (whole, *partitions)}
+    kept.update(replace(snapshot, claims=claims_, slices={**a_card(), "b": slice_}), selectors)
+
+    ties = kept.ties(selectors)
+
+    assert len(ties) == 8
+    assert [tie.devices for tie in ties if tie.attribute == ROOT["matchAttribute"]] == [2]
 
 
 NOT_TIED: dict[str, Claim] = {
@@ -261,7 +285,7 @@ def test_no_kind_of_use_is(claim: Claim) -> None:
     kept = DeviceCompanions()
     kept.update(a_snapshot(a_pod("a", claim="a", cpu="1"), claim), Selectors())
 
-    assert kept.ties() == ()
+    assert kept.ties(Selectors()) == ()
 
 
 def test_models_that_are_named_more_often_than_there_are_devices_of_them_are_kinds_of_use() -> None:
