@@ -1,7 +1,8 @@
 """What stands free in pieces: where, for which gangs it is of use, and which running gang could be moved to free more.
 
-Quotas do not count here: it is about where devices are, not whose they are. Nobody is moved; a move is proposed if the
-gang finds another place after one more gang that is wanted has started. `muster capacity` and the dashboard show it.
+Quotas count only in `plans`: all else is about where devices are, not whose they are. Nobody is moved; a move is
+proposed if the gang finds another place after one more gang that is wanted has started. `muster capacity` and the
+dashboard show it.
 """
 
 from collections import Counter
@@ -13,7 +14,10 @@ from admission.api.kubernetes.devices import DeviceId, Slice
 from admission.api.values.names import NodeName, Uid
 from admission.dra import gang_planner
 from admission.dra.inventory.selectors import Selectors
-from admission.dra.requests.gang_request import Plan, PodDemand, Topology
+from admission.dra.metering import device_meters
+from admission.dra.metering.device_meters import Meters
+from admission.dra.planner.no_plan import NoPlan
+from admission.dra.requests.gang_request import Affordable, Plan, PodDemand, Topology, anything
 from admission.dra.state import cluster_state, what_if
 from admission.dra.state.cluster_state import ClusterState
 from admission.dra.state.what_if import Belongings
@@ -104,6 +108,14 @@ class Fragments:
         found = self._fill(kind).gangs
         return found, found == _most(self._wanted[kind])
 
+    def plans(self, kind: str, meters: Meters, affordable: Affordable) -> Iterator[Plan | NoPlan]:
+        """Yield the plans of one gang of a kind after the other with their charges, and then why there is no other.
+
+        Not the latter if all that are tried have a plan. affordable: is asked again after each.
+        """
+        for answer, _ in self._answers(self._cluster, self._wanted[kind], meters=meters, affordable=affordable):
+            yield answer
+
     def free(self) -> list[FreeDevices]:
         """Return the nodes with free devices, those with the most first; devices that several nodes see left out."""
         usable = {kind: self._usable(kind) for kind in self._wanted}
@@ -168,15 +180,30 @@ class Fragments:
 
         before: how many have started before these.
         """
+        for answer, after in self._answers(cluster, wanted, before=before):
+            if isinstance(answer, Plan):
+                yield answer, after
+
+    def _answers(
+        self,
+        cluster: ClusterState,
+        wanted: Wanted,
+        *,
+        before: int = 0,
+        meters: Meters = device_meters.NONE,
+        affordable: Affordable = anything,
+    ) -> Iterator[tuple[Plan | NoPlan, ClusterState]]:
+        """Yield the same, and then the answer of why there is no other, if there is none."""
         for number in range(before, _most(wanted)):
             pods = [_numbered(one, number) for one in wanted.pods]
-            plan = self._planned(pods, wanted.topology, cluster)
-            if plan is None:
+            answer = self._planned(pods, wanted.topology, cluster, meters=meters, affordable=affordable)
+            if isinstance(answer, NoPlan):
+                yield answer, cluster
                 return
             cluster = cluster_state.granted(
-                cluster, plan, {one.pod.meta.uid: one.pod for one in pods}, f"(copy {number})"
+                cluster, answer, {one.pod.meta.uid: one.pod for one in pods}, f"(copy {number})"
             )
-            yield plan, cluster
+            yield answer, cluster
 
     def _moves(self, kind: str) -> Iterator[Move]:
         wanted, now = self._wanted[kind], self._fill(kind)
@@ -184,7 +211,7 @@ class Fragments:
             without = what_if.without_gangs(now.cluster, [one.belongings])
             states = [state for _, state in self._granted(without, wanted, before=now.gangs)]
             plan = self._planned(one.wanted.pods, one.wanted.topology, states[0]) if states else None
-            target = tuple(sorted({pod.node for pod in plan.pods})) if plan is not None else one.nodes
+            target = tuple(sorted({pod.node for pod in plan.pods})) if isinstance(plan, Plan) else one.nodes
             if target != one.nodes:
                 yield Move(
                     kind=kind,
@@ -195,11 +222,25 @@ class Fragments:
                     starts=len(states),
                 )
 
-    def _planned(self, pods: Sequence[PodDemand], topology: Topology | None, cluster: ClusterState) -> Plan | None:
-        plan = gang_planner.plan(
-            pods, cluster, selectors=self._selectors, steps=self._steps, topology=topology, mute=True
+    def _planned(
+        self,
+        pods: Sequence[PodDemand],
+        topology: Topology | None,
+        cluster: ClusterState,
+        *,
+        meters: Meters = device_meters.NONE,
+        affordable: Affordable = anything,
+    ) -> Plan | NoPlan:
+        return gang_planner.plan(
+            pods,
+            cluster,
+            meters=meters,
+            selectors=self._selectors,
+            steps=self._steps,
+            affordable=affordable,
+            topology=topology,
+            mute=True,
         )
-        return plan if isinstance(plan, Plan) else None
 
 
 def _most(wanted: Wanted) -> int:

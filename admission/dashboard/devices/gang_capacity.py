@@ -6,6 +6,7 @@ rules between pods do not count here, nor what waits; `muster capacity` counts t
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from admission.api.capacity.gang_shapes import GangShape
 from admission.api.kubernetes import claims, pods
@@ -18,6 +19,7 @@ from admission.api.muster.status_reports import MeterUse
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import MeterName, NodeName, QueueName, Uid
 from admission.dra.metering import device_meters
+from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.requests.gang_request import Colocation, PodDemand, Topology
 from admission.dra.state import cluster_state
 from admission.dra.state.what_if import Belongings
@@ -28,6 +30,8 @@ from admission.scheduling.fragments import Fragments, FreeDevices, Movable, Move
 
 STEPS = 10_000
 """Of each plan."""
+
+NO_PLACE = "there is no place for another one"
 
 MOST_MOVED = 20
 """The most running gangs whose move is tried."""
@@ -101,47 +105,57 @@ def find(observed: ObservedObjects, shape: Shape | None, queue: QueueName) -> Ga
     if shape.device_class not in observed.classes:
         missing = f"there is no device class {shape.device_class}"
         return GangCapacity(starts=0, is_bound=False, stopped=missing, free=found.free(), moves=())
-    places, is_bound = found.starts(shape.title)
-    starts, short = (places, "") if not queue else _within_quota(observed, queue, wanted[shape.title], places)
-    no_place = "" if is_bound else "there is no place for another one"
+    starts, stopped = _within_quota(observed, queue, found, shape.title) if queue else _places(found, shape.title)
     return GangCapacity(
         starts=starts,
-        is_bound=is_bound and not short,
-        stopped=short or no_place,
+        is_bound=not stopped,
+        stopped=stopped,
         free=found.free(),
         moves=found.moves(),
     )
 
 
-def _within_quota(observed: ObservedObjects, queue: QueueName, wanted: Wanted, places: int) -> tuple[int, str]:
-    """Return how many of the gangs that find a place a queue has quota for, and why no more if these are fewer."""
+def _places(found: Fragments, kind: str) -> tuple[int, str]:
+    """Return how many gangs find a place, and why no more do; "" if all that were tried do."""
+    starts, is_bound = found.starts(kind)
+    return starts, "" if is_bound else NO_PLACE
+
+
+def _within_quota(observed: ObservedObjects, queue: QueueName, found: Fragments, kind: str) -> tuple[int, str]:
+    """Return how many gangs find a place for which a queue has quota, and why no more do; "" if all tried do."""
     own = observed.queues.get(queue)
     if own is None:
         return 0, f"there is no queue {queue}"
     tree = Tree.build(one.queue for one in observed.queues.values())
     if not tree.active(queue):
         return 0, f"queue {queue} is not active"
-    starts, short = _charged(observed, tree, queue, wanted, places)
+    starts, last = _charged(observed, tree, queue, found, kind)
+    short = ""
+    if last is not None and last.kind is Kind.OVER_QUOTA:
+        numbers = last.details
+        short = f"has {numbers['left']} {numbers['meter']} left, and a gang needs {numbers['needed']}"
     if any(tree.queues[name].stop_policy is not StopPolicy.NONE for name in tree.path(queue)):
         # Whoever lets it go on would meet the lack of quota next.
         return 0, f"queue {queue} is stopped" + (f", and {short}" if short and not starts else "")
-    return starts, f"queue {queue} {short}" if short else ""
+    if last is None:
+        return starts, ""
+    no_place = NO_PLACE if last.kind is Kind.INFEASIBLE else last.message
+    return starts, f"queue {queue} {short}" if short else no_place
 
 
-def _charged(observed: ObservedObjects, tree: Tree, queue: QueueName, wanted: Wanted, places: int) -> tuple[int, str]:
-    """Return for how many of the gangs a queue has quota left, whether or not it lets any start, and what is short."""
+def _charged(
+    observed: ObservedObjects, tree: Tree, queue: QueueName, found: Fragments, kind: str
+) -> tuple[int, NoPlan | None]:
+    """Return how many gangs start by places and quota, whether or not the queue lets any, and why no more do."""
     meters = device_meters.compile_meters(one.meter for one in observed.meters.values())
-    charge = device_meters.added(
-        device_meters.lower_bound(meters, one.spec) for pod in wanted.pods for one in pod.claims
-    )
     usage = QueueUsage(tree, {name: _usage(one.report.meters) for name, one in observed.queues.items()})
-    for number in range(places):
-        shortage = usage.charge_fits(queue, charge)
-        if shortage is not None and shortage.meter is not None:
-            left, needed = usage.available(queue, shortage.meter), charge[shortage.meter]
-            return number, f"has {left} {shortage.meter} left, and a gang needs {needed}"
-        usage.charge(queue, charge)
-    return places, ""
+    starts = 0
+    for answer in found.plans(kind, meters, partial(usage.charge_fits, queue)):
+        if isinstance(answer, NoPlan):
+            return starts, answer
+        usage.charge(queue, answer.charge)
+        starts += 1
+    return starts, None
 
 
 def _usage(meters: Mapping[MeterName, MeterUse]) -> dict[MeterName, int]:

@@ -1,10 +1,12 @@
 """How many more gangs would find devices and quota, by what the dashboard reads."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from admission.api.capacity import gang_shapes
+from admission.api.muster import observed
 from admission.api.values.names import QueueName
 from admission.dashboard.devices import gang_capacity
 from admission.dashboard.devices.gang_capacity import GangCapacity, Shape
@@ -12,6 +14,8 @@ from admission.scheduling import fragments
 from tests import dashboards
 
 CLASS = "gpu"
+CARD = 80 * 2**30
+"""The memory of a device."""
 
 
 def a_cluster() -> dashboards.Cluster:
@@ -57,6 +61,44 @@ def test_gangs_start_as_far_as_devices_and_quota_go(
 ) -> None:
     found = find(pods, devices, queue)
     assert (found.starts, found.is_bound, found.stopped) == (starts, False, stopped)
+
+
+METERS: dict[str, tuple[Any, int, int, str]] = {
+    "a capacity": (
+        *({"capacity": {"name": "memory"}}, 3 * CARD - 1),
+        *(2, f"queue q has {CARD - 1} gpus left, and a gang needs {CARD}"),
+    ),
+    "a counter": (
+        *({"counter": {"name": "memory"}}, CARD + CARD // 4),
+        *(1, f"queue q has {CARD // 4} gpus left, and a gang needs {CARD}"),
+    ),
+    "an expression": (
+        *({"expression": {"cel": "device.driver == '' ? 0 : 5"}}, 11),
+        *(2, "queue q has 1 gpus left, and a gang needs 5"),
+    ),
+    "what a selector takes": (
+        *({"count": {}, "selector": "device.driver != ''"}, 3),
+        *(3, "queue q has 0 gpus left, and a gang needs 1"),
+    ),
+    "what no device has": (
+        *({"capacity": {"name": "gone"}}, 3),
+        *(0, "has no capacity gone; correct the name or give the source a selector"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "quota", "starts", "stopped"), METERS.values(), ids=METERS)
+def test_quota_counts_by_what_the_devices_are_charged(source: Any, quota: int, starts: int, stopped: str) -> None:
+    cluster = dashboards.Cluster().queue("q", gpus=quota)
+    cluster = cluster.parted_node("node-1") if "counter" in source else cluster.node("node-1", gpus=8)
+    spec = {"sources": [{"deviceClasses": [CLASS], **source}]}
+    measuring = observed.decode_meter({"metadata": {"name": "gpus"}, "spec": spec})
+    seen = replace(cluster.observe(), meters={measuring.meter.name: measuring})
+
+    found = gang_capacity.find(seen, Shape(1, 1, CLASS), QueueName("q"))
+
+    assert (found.starts, found.is_bound) == (starts, False)
+    assert found.stopped.endswith(stopped)
 
 
 def test_a_class_that_does_not_exist_is_told() -> None:
