@@ -121,8 +121,17 @@ class Cluster:
         )
         return self
 
-    def node(self, name: str, *, gpus: int = 8, roots: int = 2, cordoned: bool = False, shape: str = "") -> Self:
-        """Add a node with whole devices. shape: which it is of."""
+    def node(
+        self,
+        name: str,
+        *,
+        gpus: int = 8,
+        roots: int = 2,
+        cordoned: bool = False,
+        shape: str = "",
+        taints: Sequence[str] = (),
+    ) -> Self:
+        """Add a node with whole devices. shape: which it is of. taints: their effects."""
         listed = [
             {
                 "name": f"gpu-{at}",
@@ -134,7 +143,7 @@ class Cluster:
             }
             for at in range(gpus)
         ]
-        return self._node(name, {"devices": listed}, cordoned=cordoned, labels={"shape": shape})
+        return self._node(name, {"devices": listed}, cordoned=cordoned, labels={"shape": shape}, taints=taints)
 
     def parted_node(self, name: str, *, gpus: int = 2) -> Self:
         """Add a node whose devices are handed out whole, in halves or in sevenths, as MIG slices are."""
@@ -157,11 +166,12 @@ class Cluster:
         index: int = 0,
         count: int = 1,
         labels: Json = _NOTHING,
+        taints: Sequence[str] = (),
     ) -> Self:
+        tainted = [{"key": "example.com/old", "effect": effect} for effect in taints]
+        own = {"unschedulable": cordoned, "taints": tainted}
         status = {"allocatable": {"cpu": "64"}}
-        self._nodes.append(
-            {"metadata": {"name": name, "labels": labels}, "spec": {"unschedulable": cordoned}, "status": status}
-        )
+        self._nodes.append({"metadata": {"name": name, "labels": labels}, "spec": own, "status": status})
         return self._slice(name, spec, generation=1, index=index, count=count)
 
     def _slice(self, node: str, spec: Json, *, generation: int, index: int, count: int) -> Self:

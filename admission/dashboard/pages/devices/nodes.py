@@ -117,7 +117,7 @@ def closed_by(cluster_view: ClusterView, node: str) -> str:
     found = cluster_view.observed.nodes.get(NodeName(node))
     if found is None:
         return "no such node"
-    taints = ", ".join(f"{taint.key}:{taint.effect}" for taint in found.taints)
+    taints = ", ".join(f"{taint.key}:{taint.effect}" for taint in found.taints if taint.blocks)
     return "unschedulable" if found.unschedulable else taints
 
 
