@@ -36,6 +36,7 @@ OF_PODS = ("claims", "requests", "tolerations", "topology")
 FIELDS = ("name", "queue", "arrival", "runtime", "declared", "pods", "priority", *OF_PODS)
 COLUMNS = ("name", "queue", "arrival", "runtime", "declared", "pods", "priority", "topology", "cpu", "memory")
 CLAIM_COLUMNS = ("class", "count", "selector")
+_BEYOND = "(cells without a heading)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -104,22 +105,48 @@ def decode(rows: Iterable[Row]) -> Trace:
     )
 
 
-def csv_rows(text: str, problems: list[tuple[int, Problem]]) -> Iterator[Row]:
+def csv_rows(text: str, problems: list[tuple[int, Problem]], *, is_full: bool = False) -> Iterator[Row]:
     """Yield the rows of a table in CSV, each a mapping of headings to cells, up to the first invalid one.
 
-    problems: gets those of the table. Rows without any cell are skipped.
+    problems: gets those of the table. Rows without any cell are skipped. is_full: whether each other row has to have a
+    cell of text below each heading, and no more.
     """
-    reader = csv.DictReader(io.StringIO(text), restkey="(cells without a heading)", restval="")
+    reader = csv.DictReader(io.StringIO(text), restkey=_BEYOND)
     try:
         headings = reader.fieldnames or ()
         duplicates = dict.fromkeys(name for name in headings if name and headings.count(name) > 1)
         problems += ((1, Problem(name, "is the heading of more than one column")) for name in duplicates)
         for columns in reader:
-            cells = {str(name): cell if isinstance(cell, str) else ",".join(cell) for name, cell in columns.items()}
+            cells = {str(name): _text(cell) for name, cell in columns.items()}
             if any(cells.values()):
+                problems += ((reader.line_num, one) for one in _misfits(columns, cells) if is_full)
                 yield Row(reader.line_num, cells)
     except csv.Error as error:
         problems.append((reader.line_num, Problem(".", f"is no line of a table: {error}")))
+
+
+def _text(cell: str | list[str] | None) -> str:
+    """Return the text of a cell as `csv` reads it; nothing if the row lacks it, all in one if none has a heading."""
+    return cell if isinstance(cell, str) else ",".join(cell or ())
+
+
+def _misfits(columns: Mapping[str, Any], cells: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield what is wrong with the number of cells in a row of CSV, and with cells that are no text.
+
+    columns: the row as `csv` reads it, None for each cell that it lacks. cells: the texts of these.
+    """
+    headings = [name for name in columns if name != _BEYOND]
+    lacking = [name for name in headings if columns[name] is None]
+    if lacking:
+        read = f"the row ends after {len(headings) - len(lacking)} of {len(headings)} cells"
+        yield Problem(lacking[0], f"has no cell, as {read}; complete it, or get the file again if it was cut off")
+    if _BEYOND in columns:
+        count = len(headings) + len(columns[_BEYOND])
+        message = "has no heading; take it out, or put a cell that has commas in quotation marks"
+        yield Problem(f"cell {len(headings) + 1} of {count}", message)
+    for name, cell in cells.items():
+        if "\0" in cell:
+            yield Problem(name, "has a NUL, which no text has; get the file again, or take it out")
 
 
 def from_columns(columns: Mapping[str, str]) -> dict[str, Any]:

@@ -38,6 +38,7 @@ MOST_MODELS = 32
 PODS_OF_A_NODE = "1001"
 """How many pods a node takes in the manifests that come with the trace, which does not say it otherwise."""
 NONE = frozenset({"", "nan"})
+_MEND = "correct it, or take the row out"
 
 Json = dict[str, Any]
 
@@ -98,7 +99,7 @@ class Decoder:
         """Yield the pods of a pod list, without rows that have a problem."""
         for row in rows:
             cells = _Cells(row, self.problems)
-            gpus = cells.number("num_gpu", most=MOST_GPUS)
+            gpus, arrival = cells.number("num_gpu", most=MOST_GPUS), cells.time("creation_time")
             pod = TracePod(
                 name=self._name(cells, "name"),
                 cpu=cells.number("cpu_milli"),
@@ -106,8 +107,8 @@ class Decoder:
                 gpus=gpus,
                 share=cells.number("gpu_milli", least=1, most=WHOLE) if gpus else 0,
                 models=cells.models("gpu_spec", most=MOST_MODELS) if gpus else (),
-                arrival=cells.time("creation_time"),
-                runtime=_runtime(cells),
+                arrival=arrival,
+                runtime=_runtime(cells, arrival),
             )
             if gpus > 1 and pod.share < WHOLE:
                 cells.problem(SHARE, f"is {pod.share} of each of {gpus} GPUs; only pods of one GPU take a part of it")
@@ -170,13 +171,17 @@ class _Cells:
         return found
 
 
-def _runtime(cells: _Cells) -> int | None:
+def _runtime(cells: _Cells, arrival: int) -> int | None:
     """Return from when it was scheduled to when it was deleted, at least a second; None if it never was scheduled."""
     if not cells.text("scheduled_time"):
         return None
     scheduled, deleted = cells.time("scheduled_time"), cells.time("deletion_time")
-    if deleted < scheduled and cells.is_good:
-        cells.problem("deletion_time", f"{deleted} is before scheduled_time, {scheduled}")
+    if not cells.is_good:
+        return None
+    if scheduled < arrival:
+        cells.problem("scheduled_time", f"{scheduled} is before creation_time, {arrival}; {_MEND}")
+    if deleted < scheduled:
+        cells.problem("deletion_time", f"{deleted} is before scheduled_time, {scheduled}; {_MEND}")
     return max(deleted - scheduled, 1)
 
 

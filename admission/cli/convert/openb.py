@@ -30,7 +30,7 @@ def convert(paths: Sequence[str]) -> None:
         raise FixError("--from openb converts one list: a node list into a cluster, or a pod list into jobs")
     (source,) = sources
     problems: list[tuple[int, Problem]] = []
-    rows = list(islice(traces.csv_rows(source.text, problems), MOST_ROWS + 1))
+    rows = list(islice(traces.csv_rows(source.text, problems, is_full=True), MOST_ROWS + 1))
     if len(rows) > MOST_ROWS:
         raise FixError(f"{source.name}: has more than {MOST_ROWS:,} rows; convert the first ones, as of `head`")
     manifest_reader.refuse_lines(source.name, problems)
@@ -50,9 +50,12 @@ def _is_of_nodes(name: str, rows: Sequence[Row]) -> bool:
     missing = {kind: [column for column in columns if column not in headings] for kind, columns in _COLUMNS.items()}
     if not all(missing.values()):
         return not missing["nodes"]
+    known = {kind: f"the columns of {kind} are {','.join(columns)}" for kind, columns in _COLUMNS.items()}
+    if (set(openb.NODE_COLUMNS) ^ set(openb.POD_COLUMNS)).isdisjoint(headings):
+        both = "; ".join(known.values())
+        raise BadInputError([f"{name}:1: is not the line of headings of either list, with commas between; {both}"])
     nearest = min(missing, key=lambda kind: len(missing[kind]) / len(_COLUMNS[kind]))
-    known = f"the columns of {nearest} are {','.join(_COLUMNS[nearest])}"
-    raise BadInputError([f"{name}:1: {column}: is no heading; {known}" for column in missing[nearest]])
+    raise BadInputError([f"{name}:1: {column}: is no heading; {known[nearest]}" for column in missing[nearest]])
 
 
 def _cluster(decoder: openb.Decoder, rows: Sequence[Row]) -> tuple[list[str], str]:

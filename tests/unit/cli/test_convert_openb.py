@@ -37,7 +37,21 @@ def test_a_list_that_goes_to_simulate_as_it_is_is_told_how_to_convert_it(muster:
 
 
 WRONG = {
-    "neither list": ("a,b\n1,2\n", "list.csv:1: sn: is no heading; the columns of nodes are sn,cpu_milli,"),
+    "neither list": ("a,b\n1,2\n", "list.csv:1: is not the line of headings of either list"),
+    "nodes as the first kind": ("a,b\n1,2\n", "; the columns of nodes are sn,cpu_milli,"),
+    "pods between other signs": (PODS.read_text().replace(",", ";"), "; the columns of pods are name,cpu_milli,"),
+    "a last row that is cut off": (
+        PODS.read_text() + "p1,100,100,1,500,,LS,Running,0",
+        "list.csv:14: deletion_time: has no cell, as the row ends after 9 of 11 cells; complete it, or get the file",
+    ),
+    "a row of too many cells": (
+        NODES.read_text().replace(",8,L40", ",8,L40,7,8"),
+        "list.csv:2: cell 6 of 7: has no heading; take it out, or put a cell that has commas in quotation marks",
+    ),
+    "a NUL in a cell that is not read": (
+        PODS.read_text().replace("Succeeded", "Suc\0eeded", 1),
+        "list.csv:2: pod_phase: has a NUL, which no text has",
+    ),
     "a column less": (
         PODS.read_text().replace("gpu_spec", "spec"),
         "list.csv:1: gpu_spec: is no heading; the columns of pods are name,",

@@ -109,6 +109,10 @@ WRONG_PODS: dict[str, tuple[dict[str, str], str]] = {
     "models with nothing between": ({"gpu_spec": "A||B"}, "gpu_spec: 'A||B' is not at most 32 names"),
     "too many models": ({"gpu_spec": "|".join(map(str, range(33)))}, "is not at most 32 names of models"),
     "an end before the start": ({"deletion_time": "29"}, "deletion_time: 29 is before scheduled_time, 30"),
+    "a start before the creation": (
+        {"creation_time": "31"},
+        "scheduled_time: 30 is before creation_time, 31; correct it, or take the row out",
+    ),
     "no end": ({"deletion_time": ""}, "deletion_time: '' is no whole number"),
     "a time below nothing": ({"creation_time": "-1"}, "creation_time: '-1' is no whole number"),
 }
