@@ -257,6 +257,7 @@ def _seat_moves(leader: Leader, scheduling: Scheduling) -> SeatMoves:
         nominations=leader.nominations,
         cache=leader.scheduling,
         scheduling=scheduling,
+        turns=leader.seat_turns,
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from admission.api.snapshot import Snapshot
-from admission.api.values.names import GangUid, NodeName
+from admission.api.values.names import GangUid
 from admission.api.values.reasons import Hold
 from admission.cycle.executor import BackgroundExecutor
 from admission.cycle.state.fences import FenceState
@@ -26,7 +26,7 @@ from admission.quota.headroom import QueueUsage
 from admission.scheduling import cycle
 from admission.scheduling.capacity import expected_nodes, node_needs, node_requests, seat_moves
 from admission.scheduling.capacity.node_needs import Assessment, Earlier
-from admission.scheduling.capacity.seat_moves import SeatMove
+from admission.scheduling.capacity.seat_moves import SeatMove, Turns, Waiting
 from admission.scheduling.checks import budget, faults
 from admission.scheduling.checks.chain import Decision, Grant
 from admission.scheduling.checks.faults import During
@@ -139,28 +139,29 @@ class SeatMoves:
     nominations: Nominations
     cache: SchedulingCache
     scheduling: Scheduling
+    turns: Turns
 
     async def commit(self, inputs: CycleInputs) -> None:
         """Commit the moves that are possible now. Their claims are allocated with those of all granted gangs."""
         if not self.fences.protections.closed or self.mirror.is_down:
             return
         granted = (group for group in inputs.granted if group.uid not in inputs.taken_back)
-        groups = seat_moves.waiting(granted, self.mirror.book)
-        if not groups:
+        gangs = seat_moves.waiting(granted, self.mirror.book, inputs.observed)
+        if not gangs:
             return
         at, actor = inputs.now, self.mirror.actor
-        found = await self.executor.run(self._find, inputs, groups)
+        found = await self.executor.run(self._find, inputs, gangs)
         entries = [seat_moves.entry(move, self.mirror.book, at=at, actor=actor) for move in found]
         with contextlib.suppress(LedgerUnavailableError):
             await self.mirror.reserve([entry for entry in entries if entry is not None])
 
-    def _find(self, inputs: CycleInputs, groups: Sequence[Group]) -> list[SeatMove]:
+    def _find(self, inputs: CycleInputs, gangs: Sequence[Waiting]) -> list[SeatMove]:
         book, nominated = self.mirror.book, self.nominations.by_gang.values()
         # They are planned in every cycle, so with the steps with which a plan for nodes to come was found.
         steps = max(self.settings.steps // self.settings.node_needs.share, 1)
         rules = replace(self.scheduling.rules(inputs, None), steps=steps)
         cluster = self.nominations.over(self.cache.predict_cluster(inputs, book, self.settings.steps), nominated)
-        come = expected_nodes.arrived(expected_nodes.by_shape(inputs.granted, inputs.groups), inputs.snapshot)
-        own = frozenset[NodeName]().union(*come.values())
+        expected = expected_nodes.by_shape(inputs.granted, inputs.groups, inputs.snapshot.nodes)
+        come = expected_nodes.arrived(expected, inputs.snapshot)
         usage = QueueUsage(inputs.tree, self.cache.usage(book))
-        return [*seat_moves.moves(groups, rules, cluster, usage, book, own)]
+        return [*seat_moves.moves(gangs, rules, cluster, usage, come, self.turns)]

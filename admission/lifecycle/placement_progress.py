@@ -5,7 +5,7 @@ it has just granted the gang or an earlier leader failed before the gang was pla
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -46,7 +46,7 @@ def missing(group: Group, book: Book, observed: ObservedAllocations) -> list[Mis
     """
     found: dict[Uid, Missing] = {}
     for _, seat in _unbound(group):
-        for uid in _named_claims(seat) if names.shape_of(seat.node) is None else ():
+        for uid in () if awaits_node(seat, observed.snapshot.nodes) else _named_claims(seat):
             claim, holding = observed.claims.get(uid), _holding(uid, book)
             if claim is not None and claim.allocation is None and holding is not None and uid not in found:
                 found[uid] = Missing(claim=claim, devices=holding.devices, node=seat.node, charge=holding.charge)
@@ -74,6 +74,28 @@ def awaits_nodes(group: Group) -> bool:
     """Return whether nodes that were asked for a gang have not all come: a pod for one of them is on no node."""
     to_come = pods_to_come(group)
     return bool(to_come) and not to_come <= {pod.meta.uid for pod in group.pods if pod.node}
+
+
+def awaits_node(seat: Seat, nodes: Container[NodeName]) -> bool:
+    """Return whether the node of a place is to come, or has come and is gone again, so that the place is moved."""
+    return names.shape_of(seat.node) is not None or has_lost_node(seat, nodes)
+
+
+def has_lost_node(seat: Seat, nodes: Container[NodeName]) -> bool:
+    """Return whether a place was moved to a node that had come for it and is gone."""
+    return bool(seat.asked_as) and seat.node not in nodes
+
+
+def claims_without_node(placements: Iterable[Placement], observed: ObservedAllocations) -> frozenset[Uid]:
+    """Return the claims of pods on no node whose places were moved to nodes that are gone."""
+    nodes, pods = observed.snapshot.nodes, observed.snapshot.pods
+    return frozenset(
+        claim
+        for placement in placements
+        for uid, seat in placement.seats.items()
+        if has_lost_node(seat, nodes) and (pod := pods.get(uid)) is not None and not pod.node
+        for claim in seat.claims
+    )
 
 
 def nodes_asked_at(seat: Seat, placement: Placement) -> datetime | None:
@@ -109,7 +131,7 @@ def malformed_claim(group: Group, book: Book, observed: ObservedAllocations) -> 
 def start_problem(group: Group, book: Book, observed: ObservedAllocations) -> str | None:
     """Return why a gang cannot start as planned: its nodes, claims or devices have changed."""
     for pod, seat in _unbound(group):
-        if names.shape_of(seat.node) is not None:
+        if awaits_node(seat, observed.snapshot.nodes):
             continue
         if seat.node and seat.node not in observed.snapshot.nodes:
             return f"node {seat.node}, where pod {pod.meta.key} was to go, is gone"

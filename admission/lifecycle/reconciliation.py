@@ -185,7 +185,12 @@ def _released(placement: Placement, observed: ObservedAllocations, in_use: froze
         if seat is not None:
             ended = "it has ended" if uid in observed.snapshot.pods else "it does not exist"
             yield _difference(
-                placement, DifferenceKind.POD_GONE, uid, f"Pod {seat.pod}", f"a seat on {seat.node}", ended
+                placement,
+                DifferenceKind.POD_GONE,
+                uid,
+                f"Pod {seat.pod}",
+                f"a seat on {names.for_people(seat.node)}",
+                ended,
             )
             continue
         holding = placement.holdings[uid]

@@ -128,13 +128,18 @@ def _missing_nodes(group: Group, timeout: str) -> str:
 
 
 def missing_nodes(group: Group, pods: Iterable[Pod], timeout: str) -> str:
-    """Return that nodes did not come which were asked for some pods of a gang; empty if none were."""
+    """Return that nodes did not come which were asked for some pods of a gang, or were no use; empty if none were."""
     seats = group.placement.seats if group.placement is not None else {}
-    missing = placement_progress.asked_for(seats[pod.meta.uid].node for pod in pods)
-    if not missing:
+    waiting = [seats[pod.meta.uid] for pod in pods]
+    missing = placement_progress.asked_for(seat.node for seat in waiting)
+    asked = missing or placement_progress.asked_for(seat.as_asked for seat in waiting)
+    if not asked:
         return ""
-    listed = ", ".join(f"{count} of shape {name}" for name, count in sorted(missing.items()))
-    return f"nodes that were asked for ({listed}) did not come within {timeout}, or have no room for its pods"
+    listed = ", ".join(f"{count} of shape {name}" for name, count in sorted(asked.items()))
+    nodes = f"nodes that were asked for ({listed})"
+    if missing:
+        return f"{nodes} did not come within {timeout}, or have no room for its pods"
+    return f"{nodes} came, and its pods did not run there within {timeout}"
 
 
 def _is_being_deleted(seat: Seat, observed: ObservedAllocations) -> bool:

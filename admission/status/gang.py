@@ -250,11 +250,12 @@ def _placement_hold(group: Group, placement: Placement | None, phase: Phase, inp
         return inputs.placement_holds.get(group.uid)
     seats = placement.seats if placement is not None else {}
     unbound = [uid for uid, pod in late.items() if not pod.node]
-    asked = placement_progress.asked_for(seats[uid].node for uid in unbound)
+    waiting = [uid for uid in unbound if placement_progress.awaits_node(seats[uid], inputs.snapshot.nodes)]
+    asked = placement_progress.asked_for(seats[uid].as_asked for uid in waiting)
     if not asked:
-        return None
+        return inputs.placement_holds.get(group.uid) if unbound else None
     shapes = [f"{count} of shape {name}" for name, count in sorted(asked.items())]
-    pods = "a pod that joins it" if len(unbound) == 1 else f"{len(unbound)} pods that join it"
+    pods = "a pod that joins it" if len(waiting) == 1 else f"{len(waiting)} pods that join it"
     message = f"it runs; nodes were asked for ({', '.join(shapes)}) for {pods}, and have not come yet"
     return Hold(HoldReason.NODES_NEEDED, message, {"nodes": sum(asked.values()), "shapes": shapes})
 

@@ -67,6 +67,12 @@ class _Counts:
                     _count(self.position_keys, group.identity.position_key, times)
 
 
+def _may_lose_nodes(group: Group | None) -> bool:
+    """Return whether the status of a gang says which of its nodes are gone that came for it."""
+    placement = group.placement if group is not None and not group.is_complete else None
+    return placement is not None and any(seat.asked_as for seat in placement.seats.values())
+
+
 def _key(report: GangReport) -> str:
     return report.key
 
@@ -171,7 +177,11 @@ class GangStatusCache:
         if self._malformed != inputs.snapshot.malformed:
             yield from self.groups
         elif self._nodes is not inputs.snapshot.nodes:
-            yield from [uid for uid, (report, _) in self._reports.items() if report.topology is not None]
+            yield from [
+                uid
+                for uid, (report, _) in self._reports.items()
+                if report.topology is not None or _may_lose_nodes(self.groups.get(uid))
+            ]
         self._last_inputs, self._nodes, self._malformed = current, inputs.snapshot.nodes, inputs.snapshot.malformed
 
     def _identifiable(self, inputs: StatusInputs) -> list[GangUid]:

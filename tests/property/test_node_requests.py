@@ -302,7 +302,7 @@ class Walk:
             is_exceeded = len(self.nodes(shape)) + missing.get(shape, 0) > most
             # An autoscaler starts others for pods that a poor node has no room for, or whose node was taken away.
             assert not is_exceeded or missing.get(shape, 0) <= most, f"{missing} of {shape} are asked for"
-        come = [*expected_nodes.arrived(expected_nodes.by_shape(granted, every), snapshot).values()]
+        come = [*expected_nodes.arrived(expected_nodes.by_shape(granted, every, snapshot.nodes), snapshot).values()]
         assert sum(map(len, come)) == len(frozenset[NodeName]().union(*come))
 
     def check_requests(self, *, is_disturbed: bool) -> None:

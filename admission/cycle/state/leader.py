@@ -50,6 +50,7 @@ from admission.scheduling.backfill.running_gangs import RunningGangs
 from admission.scheduling.capacity.arrival_times import ArrivalTimes
 from admission.scheduling.capacity.expected_nodes import ExpectedNodes
 from admission.scheduling.capacity.pool_bounds import PoolBounds
+from admission.scheduling.capacity.seat_moves import Turns
 from admission.scheduling.preemption.nominations import Nominations
 from admission.scheduling.preemption.victim_searches import VictimSearches
 from admission.status.device_allocations import DeviceAllocations
@@ -148,6 +149,8 @@ class Leader:
     """Why pods that workloads make later never fit."""
     node_needs: NodesNeededState = field(default_factory=NodesNeededState)
     """What held gangs need of nodes that are not there."""
+    seat_turns: Turns = field(default_factory=Turns)
+    """Whose turn it is of gangs that wait behind a fence for nodes that came."""
     expected_nodes: ExpectedNodes = field(default_factory=ExpectedNodes)
     """Which nodes came for gangs that they were asked for."""
     pool_bounds: PoolBounds = field(default_factory=PoolBounds)

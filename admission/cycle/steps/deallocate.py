@@ -18,7 +18,7 @@ from admission.cycle.state.inputs import CycleInputs
 from admission.cycle.state.ledger_mirror import LedgerMirror
 from admission.errors import FixError, GoneError, RetryError
 from admission.incremental import Derived
-from admission.lifecycle import transitions
+from admission.lifecycle import placement_progress, transitions
 from admission.lifecycle.transitions import ObservedAllocations
 from admission.ports import Claims
 from admission.workloads.gangs import Group
@@ -54,9 +54,10 @@ class Deallocation:
         return [entry for entry in releases if failed.isdisjoint(claim.meta.uid for claim in planned[entry.key])]
 
     async def collect(self, inputs: CycleInputs) -> CycleInputs:
-        """Deallocate orphaned claims: Muster allocated them, and no gang with a slot waits for them.
+        """Deallocate orphaned claims: Muster allocated them, and no gang with a slot waits for them there.
 
-        A deposed leader wrote them late, or their pods were deleted before any of them was bound. Return the inputs
+        A deposed leader wrote them late, their pods were deleted before any of them was bound, or the node is gone that
+        had come for their pods, which are given another one. Return the inputs
         afterwards; gangs with an orphaned claim that could not be deallocated are not planned in this cycle.
         """
         orphans = self._orphans(inputs.observed)
@@ -100,8 +101,10 @@ class Deallocation:
         given = self.unreserved.values
         if not given:
             return []
-        wanted = transitions.claims_in_use(self.mirror.book.placements.values(), observed)
-        return [claim for claim in given.values() if claim.meta.uid not in wanted]
+        placements = self.mirror.book.placements.values()
+        wanted = transitions.claims_in_use(placements, observed)
+        lost = placement_progress.claims_without_node(placements, observed)
+        return [claim for claim in given.values() if claim.meta.uid in lost or claim.meta.uid not in wanted]
 
 
 def _revocable(inputs: CycleInputs, holdings: Iterable[Holding]) -> Iterator[Claim]:

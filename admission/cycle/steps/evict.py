@@ -263,7 +263,7 @@ class GangEviction:
         """Return how nodes fell short of the shapes of which some were asked for; empty if they did not."""
         # Those that this cycle sees first are reported after it has evicted.
         self.shapes.conditions(inputs.snapshot, inputs.now)
-        return self.shapes.shortfall(placement_progress.asked_for(placement.seats[uid].node for uid in pods))
+        return self.shapes.shortfall(placement_progress.asked_for(placement.seats[uid].as_asked for uid in pods))
 
     def _others(self, group: Group) -> list[Placement]:
         return [other for uid, other in self.mirror.book.placements.items() if uid != group.uid]

@@ -6,7 +6,7 @@ were asked for, the rest is anybody's.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
@@ -39,30 +39,35 @@ class Expected:
     pods: tuple[Pod, ...] = ()
 
 
-def by_shape(granted: Iterable[Group], groups: Iterable[Group]) -> dict[str, Expected]:
-    """Return the nodes that are expected. granted: of all gangs those with a place that do not run in full."""
-    found = _by_shape(granted)
+def by_shape(granted: Iterable[Group], groups: Iterable[Group], nodes: Container[NodeName]) -> dict[str, Expected]:
+    """Return the nodes that are expected. granted: of all gangs those with a place that do not run in full.
+
+    nodes: those that are there. One that has come and is gone is expected again.
+    """
+    found = _by_shape(granted, nodes)
     if not found:
         return found
-    have = frozenset(chain.from_iterable(map(_nodes_that_came, groups)))
+    have = frozenset(chain.from_iterable(_nodes_that_came(group, nodes) for group in groups))
     return {shape: replace(one, passed=one.passed | have) for shape, one in found.items()}
 
 
-def _nodes_that_came(group: Group) -> Iterator[NodeName]:
+def _nodes_that_came(group: Group, nodes: Container[NodeName]) -> Iterator[NodeName]:
     """Yield the nodes that a gang has of those that it asked for."""
     seats = group.placement.seats if group.placement is not None else {}
     for pod in group.pods:
         seat = seats.get(pod.meta.uid)
-        if seat is not None and names.shape_of(seat.as_asked) is not None and (node := _node_of(pod, seat)) is not None:
-            yield node
+        if seat is not None and names.shape_of(seat.as_asked) is not None:
+            node = _node_of(pod, seat, nodes)
+            if node is not None:
+                yield node
 
 
-def _by_shape(granted: Iterable[Group]) -> dict[str, Expected]:
+def _by_shape(granted: Iterable[Group], nodes: Container[NodeName]) -> dict[str, Expected]:
     found: dict[str, Expected] = {}
     for group in granted:
         placement = group.placement
         seats = placement.seats if placement is not None else {}
-        settled = {pod.meta.uid: node for pod in group.pods if (node := _node_of(pod, seats.get(pod.meta.uid)))}
+        settled = {pod.meta.uid: node for pod in group.pods if (node := _node_of(pod, seats.get(pod.meta.uid), nodes))}
         waiting = placement_progress.outstanding(group, is_there=_is_bound)
         come = {seats[uid].as_asked for uid in waiting if names.shape_of(seats[uid].as_asked) is not None}
         if placement is None or not any(seats[uid].as_asked in come for uid in waiting - settled.keys()):
@@ -86,11 +91,11 @@ def _by_shape(granted: Iterable[Group]) -> dict[str, Expected]:
     return found
 
 
-def _node_of(pod: Pod, seat: Seat | None) -> NodeName | None:
+def _node_of(pod: Pod, seat: Seat | None, nodes: Container[NodeName]) -> NodeName | None:
     """Return the node of a pod with a place, of those that are there: where it is bound or its seat was moved."""
     if seat is None:
         return None
-    return pod.node or (seat.node if seat.asked_as else None) or None
+    return pod.node or (seat.node if seat.asked_as and seat.node in nodes else None)
 
 
 def _is_bound(pod: Pod) -> bool:
@@ -133,7 +138,7 @@ def outstanding(granted: Iterable[Group], groups: Iterable[Group], snapshot: Sna
 
     One that is of several shapes counts for each of them.
     """
-    expected = by_shape(granted, groups)
+    expected = by_shape(granted, groups, snapshot.nodes)
     come, found = arrived(expected, snapshot), Counter[str]()
     for name, one in expected.items():
         missing = one.count - len(come.get(name, ()))
@@ -182,7 +187,7 @@ class ExpectedNodes:
     def mark(self, snapshot: Snapshot, granted: Iterable[Group], groups: Iterable[Group]) -> Snapshot:
         """Return the snapshot in which no gang is planned on nodes that came for another."""
         may_come = snapshot.shapes or unread_shapes.any_unread(snapshot)
-        come = arrived(by_shape(granted, groups), snapshot) if may_come else {}
+        come = arrived(by_shape(granted, groups, snapshot.nodes), snapshot) if may_come else {}
         found = frozenset(chain.from_iterable(come.values()))
         if not found:
             return snapshot

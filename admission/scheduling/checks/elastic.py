@@ -34,21 +34,23 @@ MOST_KINDS = 8
 Decide = Callable[[Group], Verdict]
 
 
-def largest(group: Group, decide: Decide) -> Verdict:
+def largest(group: Group, decide: Decide, *, fewest: int | None = None) -> Verdict:
     """Return the verdict for the most pending pods that may start together, else for the fewest.
+
+    fewest: how many these are, if not as `least` says.
 
     What holds the fewest pods holds more of them as well, so their verdict stands for the whole gang. The bisection for
     the most pods relies on the same.
     """
     found = decide(group)
-    fewest, most = least(group), len(group.waiting)
+    fewest, most = least(group) if fewest is None else fewest, len(group.waiting)
     if fewest >= most or not is_too_large(found):
         return found
     waiting, best = _fewest(group, fewest, decide)
-    if is_too_large(best) and group.started:
+    if is_too_large(best) and group.started and fewest == 1:
         best = _any(group, waiting, decide, best)
     elif is_granted(best):
-        best = _most(group, waiting, decide, best)
+        best = _most(group, waiting, decide, best, fewest)
     return replace(best, group=group)
 
 
@@ -111,9 +113,9 @@ def _fewest(group: Group, fewest: int, decide: Decide) -> tuple[list[Pod], Verdi
     return waiting, best
 
 
-def _most(group: Group, waiting: Sequence[Pod], decide: Decide, best: Verdict) -> Verdict:
+def _most(group: Group, waiting: Sequence[Pod], decide: Decide, best: Verdict, fewest: int) -> Verdict:
     """Return the grant to the most pods, by bisection. best: the one to the fewest; all of them are too many."""
-    fewest, most = least(group), len(waiting)
+    most = len(waiting)
     while fewest + 1 < most:
         middle = (fewest + most) // 2
         tried = decide(group.without(waiting[middle:]))

@@ -392,27 +392,6 @@ async def test_the_next_leader_goes_on_wherever_the_last_one_was_killed(lives: i
     assert (charged(play), play.ledger.book.placements) == (0, {})
 
 
-async def test_a_node_that_goes_after_its_devices_were_given_takes_the_whole_gang_back_which_asks_anew() -> None:
-    play = asking(requeue={"base": "1s", "max": "1s"})
-    await play.forget_changes()
-    play.world.add("n1", "n2")
-    play.world.fails = refused(play)
-    await play.forget_changes()
-
-    play.world.without(node="n1")
-    play.world.fails = {}
-    await play.forget_changes(6)
-
-    assert kinds(play.ledger).count(Kind.EVICT) == 1
-    assert sorted(play.world.bound().values()) == ["n2", "n2"]
-    assert len(play.world.towards()) == 2
-    play.world.add("n3")
-    await play.forget_changes(4)
-    assert sorted(play.world.bound().values()) == ["n2", "n2", "n3", "n3"]
-    assert charged(play) == 16
-    assert len(set(given(play))) == 16
-
-
 class RequestingBehindFence(Requesting, AskingBehindFence):
     """Asks by ProvisioningRequests for nodes whose devices are behind a fence."""
 
