@@ -285,6 +285,7 @@ def _report(leader: Leader, log: CycleLog) -> CycleReport:
         memory=leader.memory,
         later_waves=leader.later_waves,
         node_needs=leader.node_needs,
+        seat_turns=leader.seat_turns,
         shapes=leader.shapes,
         log=log,
     )

@@ -144,10 +144,12 @@ class SeatMoves:
     async def commit(self, inputs: CycleInputs) -> None:
         """Commit the moves that are possible now. Their claims are allocated with those of all granted gangs."""
         if not self.fences.protections.closed or self.mirror.is_down:
+            self.turns.end()
             return
         granted = (group for group in inputs.granted if group.uid not in inputs.taken_back)
         gangs = seat_moves.waiting(granted, self.mirror.book, inputs.observed)
         if not gangs:
+            self.turns.end()
             return
         at, actor = inputs.now, self.mirror.actor
         found = await self.executor.run(self._find, inputs, gangs)

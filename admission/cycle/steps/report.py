@@ -28,6 +28,7 @@ from admission.lifecycle import ledger_clock, limits, start_timeout
 from admission.ports import Reports, Templates
 from admission.review.caches import ReviewCaches
 from admission.scheduling.backfill.policy import Backfill
+from admission.scheduling.capacity.seat_moves import Turns
 from admission.scheduling.checks import budget
 from admission.scheduling.checks.chain import Grant
 from admission.scheduling.cycle import CycleDecisions
@@ -78,6 +79,7 @@ class CycleReport:
     memory: MemoryUse
     later_waves: LaterWaves
     node_needs: NodesNeededState
+    seat_turns: Turns
     shapes: ShapeStatus
     log: CycleLog
 
@@ -209,7 +211,7 @@ class CycleReport:
             soon.append(inputs.clock + DATABASE_RETRY)
         if self.later_waves.has_more:
             soon.append(inputs.clock + later_waves.PACE)
-        if self.log.budget_was_taken or self.fences.protections.soon:
+        if self.log.budget_was_taken or self.fences.protections.soon or self.seat_turns.has_more:
             soon.append(inputs.clock + POLL)
         # The rest ends by the ledger's time, which advances once the clock has caught up with it.
         ends = [ledger_clock.next_mark(ledger_clock.budgets_of(inputs.tree.queues.values()), inputs.now)]

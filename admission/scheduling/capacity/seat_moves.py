@@ -4,7 +4,7 @@ A gang for which nodes were asked has seats on what stands for these (`names.nod
 pods are let in towards the labels of the shape. kube-scheduler gives them the devices of nodes that come; behind a
 fence Muster has to. So the pods that wait are planned once more, on the cluster as it is, and if as many of them fit as
 have to start together, one entry of the books replaces their seats and holdings by those of the plan. Where such a node
-is gone again before its pods are bound, they are planned anew. The claims are then allocated as those of
+is gone again before its pods are bound, they are planned again. The claims are then allocated as those of
 other gangs, and kube-scheduler binds the pods where their claims are. Until they fit, they wait for more nodes, at most
 until the queue's timeout. The search is that of a decision, but its checks are not repeated: the gang was granted.
 """
@@ -116,6 +116,15 @@ class Turns:
     _had: frozenset[GangUid] = frozenset()
     """Those that had their turn since all of them had."""
 
+    @property
+    def has_more(self) -> bool:
+        """Return whether others have their turn in the next cycle, though nothing changes."""
+        return bool(self._had)
+
+    def end(self) -> None:
+        """Forget whose turn it was: nobody waits."""
+        self._had = frozenset()
+
     def next(self, gangs: Sequence[Waiting]) -> list[Waiting]:
         """Return at most `MOST` of the gangs, in their order: those first that have waited longest for their turn."""
         left = [one for one in gangs if one.group.uid not in self._had]
@@ -208,7 +217,8 @@ def _waiting(group: Group, book: Book, observed: ObservedAllocations) -> Waiting
         for held in (placement_progress.holdings(group, book) if pods else ())
         if held.claim_uid in claims and (not (held.settled or held.devices) or _lost(held.claim_uid, observed))
     )
-    if placement is None or not lacking:
+    # A claim that several gangs share is moved with the one that is charged for it; the others then go where it is.
+    if placement is None or not lacking or any(book.owners.get(uid) != group.uid for uid in lacking):
         return None
     asked = (placement_progress.nodes_asked_at(seats[pod.meta.uid], placement) for pod in pods)
     since = min(filter(None, asked), default=placement.reserved_at)

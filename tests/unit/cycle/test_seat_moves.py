@@ -104,6 +104,19 @@ async def test_a_gang_whose_node_came_has_its_turn_however_many_older_ones_may_f
     assert play.world.bound() == {"c-0": "n1"}
 
 
+async def test_the_next_cycle_is_due_while_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seat_moves, "MOST", 1)
+    big = {"pods": 2, "gpus": 8}
+    play = AskingBehindFence(asks().shape("x8", gpus=8), a=big, b=big)
+    await play.forget_changes(4)
+    play.world.add("n1")
+
+    due = [(await play.forget_changes()).next_try for _ in range(2)]
+
+    first, second = (at is not None and at - play.world.now < MINUTE / 2 for at in due)
+    assert (first, second) == (True, False)
+
+
 async def test_gangs_of_whose_shape_no_node_has_a_free_device_take_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seat_moves, "MOST", 1)
     builder = asks().shape("x8", gpus=8).shape("y2", gpus=2, price="0.1")
