@@ -23,11 +23,11 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from admission.api.kubernetes.devices import Device, DeviceId
+from admission.api.kubernetes.devices import DeviceId
 from admission.dra.equivalence.device_signature import DeviceSignatures, Layout
 from admission.dra.equivalence.usage_overlay import AllocatedOverlay
 from admission.dra.inventory.selectors import Texts
-from admission.dra.requests import constraints
+from admission.dra.requests import device_ties
 from admission.dra.requests.device_ties import KindsOfUse, Tie, Ties
 
 NO_GROUP = -1
@@ -83,7 +83,9 @@ class DeviceDivisions:
         """Return the groups for a tie, numbered as they come; none if no device of the layout is in one."""
         lists = self._device_signatures.need.profile.features.list_attributes
         selected = self._device_signatures.selected(tie.texts, layout.node_inventory)
-        values = {one.id: value_of(one.device, one.id.driver, tie.attribute, lists=lists) for one in selected}
+        values = {
+            one.id: device_ties.group_of(one.device, one.id.driver, tie.attribute, lists=lists) for one in selected
+        }
         numbers: dict[object, int] = {}
         row: list[int] = []
         for listed in layout.listed_devices:
@@ -94,14 +96,6 @@ class DeviceDivisions:
         # Sorted by group, so that nodes that are divided alike are equal.
         others = sorted((numbers[value], device) for device, value in values.items() if value in numbers)
         return _Groups(tuple(row), tuple(others))
-
-
-def value_of(device: Device, driver: str, attribute: str, *, lists: bool) -> object:
-    """Return by what a device is grouped; None if it is in no group. lists: whether lists are compared."""
-    if device.allows_multiple or device.consumes:
-        return None
-    value = constraints.value_of(device, driver, attribute, lists=lists)
-    return None if value == constraints.UNREADABLE else value
 
 
 def waste(ties: Ties, division: Division, without: Iterable[int] = ()) -> int:

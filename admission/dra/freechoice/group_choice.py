@@ -42,8 +42,8 @@ def chosen(
         needed.subtract(by_unit)
         instead: dict[int, int] = {}
         for unit, count in by_unit.items():
-            alike = left.alike(unit) if _is_tied(claim) and len(by_unit) == 1 else (unit,)
-            new = left.take(alike, count, needed)
+            among = left.equivalents(unit) if _is_tied(claim) and len(by_unit) == 1 else (unit,)
+            new = left.take(among, count, needed)
             instead |= zip((at for at in own if units[at] is unit), new, strict=True)
         moved = (replace(pick, at=instead.get(pick.at, pick.at)) for pick in picks)
         given.append(tuple(sorted(moved, key=lambda pick: (pick.request, pick.at))))
@@ -61,17 +61,17 @@ class _DevicesLeft:
         for at, unit in enumerate(units):
             if at not in others:
                 self._places[unit].append(at)
-        self._alike: defaultdict[Hashable, list[DeviceGroup]] = defaultdict(list)
+        self._equivalents: defaultdict[Hashable, list[DeviceGroup]] = defaultdict(list)
         self._in_groups = [
             Counter(group for at, group in enumerate(row) if group != NO_GROUP and at not in others) for row in division
         ]
 
-    def alike(self, unit: DeviceGroup) -> Sequence[DeviceGroup]:
+    def equivalents(self, unit: DeviceGroup) -> Sequence[DeviceGroup]:
         """Return the units of which a claim that ties all of its devices may have them if it may of this one."""
-        if not self._alike:
+        if not self._equivalents:
             for one in self._places:
-                self._alike[_but_for_values(one)].append(one)
-        return self._alike[_but_for_values(unit)]
+                self._equivalents[_but_for_values(one)].append(one)
+        return self._equivalents[_but_for_values(unit)]
 
     def take(self, units: Sequence[DeviceGroup], count: int, needed: Mapping[DeviceGroup, int]) -> Places:
         """Take devices of one unit: those with the least waste, then those that leave the least in their groups.

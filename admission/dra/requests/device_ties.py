@@ -5,7 +5,9 @@
 
 from typing import NamedTuple
 
+from admission.api.kubernetes.devices import Device
 from admission.dra.inventory.selectors import Texts
+from admission.dra.requests import constraints
 
 THOUSAND = 1000
 """The weight of a kind of claims if all devices are asked for by them."""
@@ -50,3 +52,11 @@ class Selection(NamedTuple):
 
 
 KindsOfUse = tuple[Tie | Selection, ...]
+
+
+def group_of(device: Device, driver: str, attribute: str, *, lists: bool) -> object:
+    """Return by what a tie groups a device; None if it is in no group. lists: whether lists are compared."""
+    if device.allows_multiple or device.consumes:
+        return None
+    value = constraints.value_of(device, driver, attribute, lists=lists)
+    return None if value == constraints.UNREADABLE else value

@@ -25,7 +25,6 @@ from admission.api.kubernetes.nodes import Resources
 from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot, changed
 from admission.api.values.names import Uid
-from admission.dra.equivalence import tied_devices
 from admission.dra.inventory import counters
 from admission.dra.inventory.counters import Draw
 from admission.dra.inventory.selectors import Selectors, Texts, joined
@@ -234,7 +233,7 @@ class DeviceCompanions:
         selected = selectors.column(self._texts(tied.device_class, tied.selectors), slice_).yes
         lists = selectors.profile.reads_lists
         return any(
-            selected >> at & 1 and tied_devices.value_of(device, slice_.driver, tied.attribute, lists=lists) is not None
+            selected >> at & 1 and device_ties.group_of(device, slice_.driver, tied.attribute, lists=lists) is not None
             for at, device in enumerate(slice_.devices)
         )
 
