@@ -58,7 +58,7 @@ def _where(grant: Grant) -> str:
     pods = f"{len(grant.plan.pods)} pods" if len(grant.plan.pods) > 1 else "its pod"
     asked = placement_progress.asked_for(nodes)
     if asked:
-        listed = ", ".join(f"{count} of shape {name}" for name, count in sorted(asked.items()))
+        listed = ", ".join(placement_progress.in_words(asked))
         return f"nodes are asked for ({listed}), and kube-scheduler binds {pods} when they come"
     if not nodes:
         return f"kube-scheduler chooses the nodes of {pods}"

@@ -64,6 +64,11 @@ def asked_for(nodes: Iterable[NodeName]) -> Mapping[str, int]:
     return Counter(shape for node in set(nodes) if (shape := names.shape_of(node)) is not None)
 
 
+def in_words(asked: Mapping[str, int]) -> list[str]:
+    """Return how many nodes of each shape were asked for, one text for each in the order of their names."""
+    return [f"{count} of shape {name}" for name, count in sorted(asked.items())]
+
+
 def pods_to_come(group: Group) -> frozenset[Uid]:
     """Return the pods of a gang that have their places on nodes that were asked for, whether they have come or not."""
     seats = group.placement.seats if group.placement is not None else {}

@@ -135,7 +135,7 @@ def missing_nodes(group: Group, pods: Iterable[Pod], timeout: str) -> str:
     asked = missing or placement_progress.asked_for(seat.as_asked for seat in waiting)
     if not asked:
         return ""
-    listed = ", ".join(f"{count} of shape {name}" for name, count in sorted(asked.items()))
+    listed = ", ".join(placement_progress.in_words(asked))
     nodes = f"nodes that were asked for ({listed})"
     if missing:
         return f"{nodes} did not come within {timeout}, or have no room for its pods"

@@ -254,7 +254,7 @@ def _placement_hold(group: Group, placement: Placement | None, phase: Phase, inp
     asked = placement_progress.asked_for(seats[uid].as_asked for uid in waiting)
     if not asked:
         return inputs.placement_holds.get(group.uid) if unbound else None
-    shapes = [f"{count} of shape {name}" for name, count in sorted(asked.items())]
+    shapes = placement_progress.in_words(asked)
     pods = "a pod that joins it" if len(waiting) == 1 else f"{len(waiting)} pods that join it"
     message = f"it runs; nodes were asked for ({', '.join(shapes)}) for {pods}, and have not come yet"
     return Hold(HoldReason.NODES_NEEDED, message, {"nodes": sum(asked.values()), "shapes": shapes})

@@ -205,7 +205,7 @@ def hold_unread(asked_of: Mapping[str, int], name: str, why: str) -> Hold:
 
 
 def _listed(nodes: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} of shape {name}" for name, count in sorted(nodes.items()))
+    return ", ".join(placement_progress.in_words(nodes))
 
 
 def annotations(request: ProvisioningRequest) -> Mapping[str, str]:

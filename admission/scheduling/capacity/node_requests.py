@@ -136,7 +136,7 @@ def reason(counts: Mapping[str, int]) -> str:
 
 def asked(counts: Mapping[str, int]) -> str:
     """Return which nodes were asked for."""
-    listed = ", ".join(f"{count} of shape {name}" for name, count in sorted(counts.items()))
+    listed = ", ".join(placement_progress.in_words(counts))
     return f"nodes were asked for ({listed})"
 
 
