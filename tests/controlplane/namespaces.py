@@ -78,6 +78,18 @@ class Namespace:
         said = next((one.get("message", "") for one in refused if one.get("reason") != "SchedulingGated"), "")
         return "" if said.startswith("no nodes available") else said
 
+    def wait_refused(self, pod: str) -> str:
+        """Wait until kube-scheduler could not bind the pod, and return why; fail as soon as the pod is bound."""
+
+        def why() -> str:
+            node = self.node_of(pod)
+            assert node is None, f"pod {pod} is bound to {node}, and was to be refused"
+            return self.refusal(pod)
+
+        return eventually(
+            why, what=lambda: f"kube-scheduler says why, of a pod whose status is {self.pod(pod)['status']}"
+        )
+
     def empty(self) -> None:
         """Delete all Jobs, pods and claims until none is left, so that nothing holds a device any more.
 

@@ -218,7 +218,7 @@ def test_a_pod_elsewhere_is_refused_while_others_use_the_claim(
 
     namespace.create(using("worker", "shared", nodeSelector={"kubernetes.io/hostname": elsewhere}))
 
-    refusal = eventually(lambda: namespace.refusal("worker"), what="kube-scheduler says why")
+    refusal = namespace.wait_refused("worker")
     assert "resourceclaim not available on the node" in refusal
     assert namespace.claim("shared")["status"]["allocation"]["devices"]["results"][0]["device"] == "gpu-1"
 
@@ -244,7 +244,7 @@ def test_a_claim_serves_256_pods_and_the_next_is_tried_again_until_one_is_gone(
 
     namespace.create(using("last", "shared"))
 
-    refusal = eventually(lambda: namespace.refusal("last"), what="kube-scheduler says why")
+    refusal = namespace.wait_refused("last")
     assert "add reservation to claim" in refusal
     assert "status.reservedFor: Too many: 257: must have at most 256 items" in refusal
     namespace.client.delete(f"{namespace.pods}/user-0?gracePeriodSeconds=0")

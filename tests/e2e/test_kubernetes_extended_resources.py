@@ -222,7 +222,7 @@ def test_a_pod_waits_when_its_own_claims_leave_too_little(cluster: Namespace) ->
         workloads.claim("own", workloads.device_request(count=7)), pod("worker", [("main", {GPU: "2"})], claim="own")
     )
 
-    refusal = eventually(lambda: cluster.refusal("worker"), what="kube-scheduler says why")
+    refusal = cluster.wait_refused("worker")
 
     assert "cannot allocate all claims" in refusal
     assert reason_of(cluster, "worker") == "Unschedulable"
@@ -243,7 +243,7 @@ REFUSED: dict[str, tuple[Containers, str, str]] = {
 def test_kube_scheduler_refuses(cluster: Namespace, containers: Containers, reason: str, said: str) -> None:
     cluster.create(pod("worker", containers))
 
-    refusal = eventually(lambda: cluster.refusal("worker"), what="kube-scheduler says why")
+    refusal = cluster.wait_refused("worker")
 
     assert said in refusal
     assert reason_of(cluster, "worker") == reason
@@ -290,7 +290,7 @@ def test_a_device_plugin_and_devices_never_make_up_one_resource_together(cluster
     cluster.create(pod("one", [("main", {GPU: "1"})]), pod("two", [("main", {GPU: "2"})]))
 
     cluster.bound("one")
-    refusal = eventually(lambda: cluster.refusal("two"), what="kube-scheduler says why")
+    refusal = cluster.wait_refused("two")
     assert f"Insufficient {GPU}" in refusal
     assert made_claims(cluster) == []
 
@@ -300,7 +300,7 @@ def test_a_pod_with_a_claim_of_its_own_is_never_bound_where_a_device_plugin_has_
     """A defect: kube-scheduler makes an empty claim for nothing, and then fails for want of anything to write of it."""
     cluster.create(workloads.claim("own"), pod("worker", [("main", {GPU: "1"})], claim="own"))
 
-    refusal = eventually(lambda: cluster.refusal("worker"), what="kube-scheduler says why")
+    refusal = cluster.wait_refused("worker")
 
     assert "nil or empty request mappings" in refusal
     assert reason_of(cluster, "worker") == "SchedulerError"
@@ -323,7 +323,7 @@ def test_nobody_else_can_allocate_it(cluster: Namespace, kubernetes: str) -> Non
 
     eventually(lambda: cluster.client.find(f"{cluster.claims}/prepared") is None, what="the prepared claim is deleted")
     if kubernetes == "1.36":
-        refusal = eventually(lambda: cluster.refusal("worker"), what="kube-scheduler says why")
+        refusal = cluster.wait_refused("worker")
         assert "cannot schedule extended resource claim" in refusal
     else:
         assert devices_of(claim_made_for(cluster, "worker")) == [("container-0-request-0", "gpu-0")]
@@ -361,7 +361,7 @@ def test_once_one_of_two_classes_is_deleted_the_resource_is_unknown_until_the_ot
     barrier.wait(cluster)
     cluster.create(pod("worker", [("main", {resource: "1"})]))
 
-    refusal = eventually(lambda: cluster.refusal("worker"), what="kube-scheduler says why")
+    refusal = cluster.wait_refused("worker")
     assert f"Insufficient {resource}" in refusal
     cluster.client.merge_patch(f"{CLASSES}/{left}", {"metadata": {"labels": {"changed": "true"}}})
     barrier.wait(cluster)

@@ -16,9 +16,10 @@ from tests.controlplane.fleet import Manifest
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually, holds_for
 from tests.controlplane.workloads import GATE
+from tests.e2e import barriers
+from tests.e2e.barriers import Barrier
 
 SECONDS_OF_NOTHING = 10.0
-TAINT_RULES = {"1.36": "v1beta2"}
 
 numbers = itertools.count(1)
 
@@ -141,7 +142,7 @@ def test_a_pod_whose_allocation_has_no_timestamp_is_never_bound(cluster: World) 
 
     placements.open_gate(cluster.muster, "worker")
 
-    refusal = eventually(lambda: cluster.muster.refusal("worker"), what="kube-scheduler says why")
+    refusal = cluster.muster.wait_refused("worker")
     assert "add reservation to claim" in refusal
     assert "status.allocation" in refusal
     holds_for(SECONDS_OF_NOTHING, lambda: cluster.muster.node_of("worker") is None, what="the pod is not bound")
@@ -331,30 +332,23 @@ def test_a_claim_shared_by_several_pods_is_allocated_once_and_freed_after_the_la
 
 
 @pytest.fixture
-def fence(control_plane: ControlPlane, kubernetes: str) -> Iterator[None]:
-    """Keep kube-scheduler off all devices of the driver."""
-    version = TAINT_RULES.get(kubernetes, "v1")
-    path = f"/apis/resource.k8s.io/{version}/devicetaintrules"
+def fence(control_plane: ControlPlane, rules: str, barrier: Barrier, namespace: Namespace) -> Iterator[None]:
+    """Keep kube-scheduler off all devices of the driver, from when it has seen that."""
     taint = {"key": "muster.dev/fence", "value": "held", "effect": "NoSchedule"}
-    rule = {
-        "apiVersion": f"resource.k8s.io/{version}",
-        "kind": "DeviceTaintRule",
-        "metadata": {"name": "fence"},
-        "spec": {"deviceSelector": {"driver": fleet.DRIVER}, "taint": taint},
-    }
-    control_plane.client().create(path, rule)
+    spec = {"deviceSelector": {"driver": fleet.DRIVER}, "taint": taint}
+    control_plane.client().create(rules, barriers.rule("fence", spec))
+    barrier.wait(namespace)
     yield
-    control_plane.client().delete(f"{path}/fence")
+    control_plane.client().delete(f"{rules}/fence")
 
 
-@pytest.mark.since("1.36", "there are no DeviceTaintRules in v1beta2 or v1")
 @pytest.mark.usefixtures("fence")
 def test_a_fence_keeps_kube_scheduler_off_the_devices_but_not_from_binding(cluster: World) -> None:
     claim = gated_pod(cluster)
     placements.allocate(cluster.muster, claim, node=cluster.second, device="gpu-1")
     cluster.admin.create(workloads.pod("outsider", template="one-gpu"))
 
-    refusal = eventually(lambda: cluster.muster.refusal("outsider"), what="kube-scheduler says why")
+    refusal = cluster.muster.wait_refused("outsider")
     assert "cannot allocate all claims" in refusal
     placements.open_gate(cluster.muster, "worker")
 
@@ -363,7 +357,6 @@ def test_a_fence_keeps_kube_scheduler_off_the_devices_but_not_from_binding(clust
     assert cluster.muster.node_of("outsider") is None
 
 
-@pytest.mark.since("1.36", "there are no DeviceTaintRules in v1beta2 or v1")
 @pytest.mark.usefixtures("fence")
 def test_behind_a_fence_a_pod_that_does_not_fit_its_node_loses_its_devices_and_waits(cluster: World) -> None:
     claim = gated_pod(cluster)
@@ -378,21 +371,16 @@ def test_behind_a_fence_a_pod_that_does_not_fit_its_node_loses_its_devices_and_w
     assert cluster.muster.node_of("worker") is None
 
 
-@pytest.mark.since("1.36", "there are no DeviceTaintRules in v1beta2 or v1")
 @pytest.mark.usefixtures("fence")
-def test_a_fence_that_is_lifted_lets_waiting_pods_go(
-    cluster: World, control_plane: ControlPlane, kubernetes: str
-) -> None:
+def test_a_fence_that_is_lifted_lets_waiting_pods_go(cluster: World, control_plane: ControlPlane, rules: str) -> None:
     cluster.admin.create(workloads.pod("outsider", template="one-gpu"))
-    eventually(lambda: cluster.muster.refusal("outsider"), what="the fence holds")
+    cluster.muster.wait_refused("outsider")
 
-    version = TAINT_RULES.get(kubernetes, "v1")
-    control_plane.client().delete(f"/apis/resource.k8s.io/{version}/devicetaintrules/fence")
+    control_plane.client().delete(f"{rules}/fence")
 
     cluster.muster.bound("outsider")
 
 
-@pytest.mark.since("1.36", "there are no DeviceTaintRules in v1beta2 or v1")
 @pytest.mark.usefixtures("fence")
 def test_a_claim_that_tolerates_every_taint_passes_the_fence(cluster: World) -> None:
     """Why the webhook has to refuse such claims where Muster relies on a fence."""

@@ -9,6 +9,7 @@ from tests.controlplane import ApiError, ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually, holds_for
 from tests.e2e import fixtures, musters, teams
+from tests.e2e.barriers import Barrier
 from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP, Team, found_team
 
@@ -50,11 +51,17 @@ def unfenced(muster: Muster, control_plane: ControlPlane, rules: str) -> None:
     )
 
 
-@pytest.mark.usefixtures("muster")
+@pytest.fixture
+def heeded(muster: Muster, barrier: Barrier, namespace: Namespace) -> None:
+    """kube-scheduler has seen the fence that stands; a pod beside Muster gets a device from one that has not."""
+    barrier.wait(namespace)
+
+
+@pytest.mark.usefixtures("heeded")
 def test_pods_outside_muster_get_no_fenced_device(namespace: Namespace) -> None:
     namespace.create(workloads.claim_template("one", workloads.device_request()), workloads.pod("out", template="one"))
 
-    refusal = eventually(lambda: namespace.refusal("out"), what="kube-scheduler says why")
+    refusal = namespace.wait_refused("out")
 
     assert "cannot allocate all claims" in refusal
 
@@ -114,7 +121,7 @@ def test_claims_that_tolerate_other_taints_are_none_of_its_business(namespace: N
     namespace.create(workloads.claim("c", other))
 
 
-@pytest.mark.usefixtures("muster")
+@pytest.mark.usefixtures("heeded")
 def test_admin_access_takes_no_device_from_anybody_and_gets_past_a_fence_by_tolerating_it(
     namespace: Namespace, control_plane: ControlPlane
 ) -> None:
@@ -126,7 +133,7 @@ def test_admin_access_takes_no_device_from_anybody_and_gets_past_a_fence_by_tole
         namespace.create(workloads.claim(name, request), workloads.pod(name, claim=name))
 
     namespace.bound("looks")
-    assert "cannot allocate all claims" in eventually(lambda: namespace.refusal("blind"), what="it gets nothing")
+    assert "cannot allocate all claims" in namespace.wait_refused("blind")
 
 
 @pytest.mark.parametrize("gone", [POLICY, BINDING, "rule"], ids=["policy", "binding", "rule"])
@@ -240,12 +247,13 @@ def test_a_claim_that_is_there_already_and_tolerates_everything_is_named_and_the
     assert client.find(f"{rules}/{RULE}")
 
 
+@pytest.mark.usefixtures("heeded")
 def test_a_fence_outlives_muster_and_is_lifted_by_a_command(
     muster: Muster, control_plane: ControlPlane, rules: str, namespace: Namespace
 ) -> None:
     muster.end()
     namespace.create(workloads.claim_template("one", workloads.device_request()), workloads.pod("out", template="one"))
-    eventually(lambda: namespace.refusal("out"), what="the fence holds without Muster")
+    namespace.wait_refused("out")
     assert fleet.DRIVER in muster.command("fence", "list")
 
     said = muster.command("fence", "lift")
@@ -306,11 +314,12 @@ def is_taken(namespace: Namespace, manifest: Any) -> bool:
     return True
 
 
+@pytest.mark.usefixtures("heeded")
 def test_without_the_setting_the_fence_goes(
     muster: Muster, control_plane: ControlPlane, rules: str, namespace: Namespace
 ) -> None:
     namespace.create(workloads.claim_template("one", workloads.device_request()), workloads.pod("out", template="one"))
-    eventually(lambda: namespace.refusal("out"), what="the fence holds")
+    namespace.wait_refused("out")
 
     unfenced(muster, control_plane, rules)
 
