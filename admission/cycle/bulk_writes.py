@@ -1,10 +1,9 @@
 """Concurrent writes to many objects, each of which may fail alone."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from admission.api.capacity.node_shapes import NodeShape
 from admission.api.kubernetes.pods import Pod
@@ -22,8 +21,18 @@ T = TypeVar("T")
 
 Write = Callable[[Pod], Awaitable[None]]
 
+Gate = tuple[Pod, NodeName]
+"""A pod behind its gate, and its node: empty for one that kube-scheduler chooses."""
+
 _OF_VOLUMES = -1
 """The lane of the gates of pods that take volumes from each other."""
+
+
+class _Step(NamedTuple):
+    """Gates that may open at once. key: of a gang and of its equal pods; None for a pod that has a step of its own."""
+
+    key: tuple[int, str] | None
+    gates: list[Gate]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,68 +53,105 @@ class BulkWriter:
             async with limit:
                 await write(item)
 
-        async with asyncio.TaskGroup() as tasks:
-            for item in items:
-                tasks.create_task(run(item))
+        await _all(run(item) for item in items)
 
     async def each_pod(self, pods: Iterable[Pod], write: Write) -> list[Pod]:
         """Write every pod; return those to be tried again."""
-        return await self._lanes([[(pod, write)] for pod in pods])
+        return await self._in_order([[[pod]] for pod in pods], write)
 
     async def open_gates(
         self,
-        gangs: Iterable[Sequence[tuple[Pod, NodeName]]],
-        storage: Storage | None = None,
-        shapes: Mapping[str, NodeShape] = MappingProxyType({}),
-        annotations: Mapping[Uid, Mapping[str, str]] = MappingProxyType({}),
+        gangs: Iterable[Sequence[Gate]],
+        *,
+        allocation_keys: Mapping[Uid, str],
+        storage: Storage | None,
+        shapes: Mapping[str, NodeShape],
+        annotations: Mapping[Uid, Mapping[str, str]],
     ) -> None:
-        """Open gates of gangs, in order on each node and several nodes at a time. The next cycle retries failed ones.
+        """Open gates of gangs, those that depend on each other in order. The next cycle retries failed ones.
 
-        On one node the order matters: kube-scheduler allocates to the pod that it sees first. Where a pod of a gang has
-        to be with another one, or is counted with others, all gates of the gang are opened in order; and those of all
-        gangs that wait for volumes which are there, one gang after the other. For a pod without a node kube-scheduler
-        chooses the node; for one whose node is to come, among those with the labels of its shape. annotations: by pod,
-        what such pods get with it.
+        For a pod without a node kube-scheduler chooses the node; for one whose node is to come, among those with the
+        labels of its shape. allocation_keys: as `placement_progress.allocation_keys` has them. annotations: by pod,
+        what pods get with the node that is to come.
         """
+        closed = [[gate for gate in gang if gate[0].meta.uid not in self.in_flight.opened] for gang in gangs]
+        nodes = {pod.meta.uid: node for gang in closed for pod, node in gang}
 
-        def opener(node: NodeName) -> Write:
-            async def open_gate(pod: Pod) -> None:
-                with self.traces.write("open gate", pod.meta.uid, pod.meta.key):
-                    shape = names.shape_of(node)
-                    if shape is None:
-                        await self.pods.open_gate(pod, node or None)
-                    else:
-                        await self.pods.open_gate_towards(
-                            pod, shapes[shape].matches, annotations.get(pod.meta.uid, NO_ANNOTATIONS)
-                        )
-                self.in_flight.assume_opened(pod)
+        async def open_gate(pod: Pod) -> None:
+            with self.traces.write("open gate", pod.meta.uid, pod.meta.key):
+                node = nodes[pod.meta.uid]
+                shape = names.shape_of(node)
+                if shape is None:
+                    await self.pods.open_gate(pod, node or None)
+                else:
+                    await self.pods.open_gate_towards(
+                        pod, shapes[shape].matches, annotations.get(pod.meta.uid, NO_ANNOTATIONS)
+                    )
+            self.in_flight.assume_opened(pod)
 
-            return open_gate
+        lanes = _lanes(closed, allocation_keys, storage)
+        await self._in_order([[[pod for pod, _ in step.gates] for step in lane] for lane in lanes], open_gate)
 
-        lanes: dict[NodeName | int, list[tuple[Pod, Write]]] = {}
-        for number, pairs in enumerate(gangs):
-            lane: int | None = number if any(pod.rules.depend_on_order for pod, _ in pairs) else None
-            if storage is not None and any(volume_binding.takes_volumes(pod, storage) for pod, _ in pairs):
-                lane = _OF_VOLUMES
-            for pod, node in pairs:
-                if pod.meta.uid not in self.in_flight.opened:
-                    lanes.setdefault(node if lane is None else lane, []).append((pod, opener(node)))
-        await self._lanes(list(lanes.values()))
-
-    async def _lanes(self, lanes: Sequence[Sequence[tuple[Pod, Write]]]) -> list[Pod]:
-        """Write the pods of each lane in order, several lanes at a time; return those to be tried again."""
+    async def _in_order(self, lanes: Iterable[Iterable[Iterable[Pod]]], write: Write) -> list[Pod]:
+        """Write pods, the steps of each lane one after the other, and return those to be tried again."""
         failed: list[Pod] = []
+        limit = asyncio.Semaphore(self.settings.writes)
 
-        async def run(lane: Sequence[tuple[Pod, Write]]) -> None:
-            for pod, write in lane:
+        async def attempt(pod: Pod) -> None:
+            async with limit:
                 try:
                     await write(pod)
                 except GoneError:
-                    continue  # the next cycle sees that the pod is gone, and acts on it
+                    return  # the next cycle sees that the pod is gone, and acts on it
                 except (RetryError, FixError) as error:
                     failed.append(pod)
                     if len(failed) <= events.MOST:
                         await events.pod_failed(self.reports, pod, error)
 
-        await self.each(lanes, run)
+        async def run(lane: Iterable[Iterable[Pod]]) -> None:
+            for step in lane:
+                await _all(attempt(pod) for pod in step)
+
+        await _all(run(lane) for lane in lanes)
         return failed
+
+
+def _lanes(
+    gangs: Iterable[Sequence[Gate]], allocation_keys: Mapping[Uid, str], storage: Storage | None
+) -> list[list[_Step]]:
+    """Return the gates of gangs in lanes, which may open beside each other, each a list of steps in order.
+
+    kube-scheduler allocates for the pod that it sees first. So on one node gates follow each other where it allocates
+    claims, those of equal pods of one gang in one step, since they get the same devices in any order. Where a pod of a
+    gang has to be with another one, or is counted with others, all gates of the gang follow each other; and those of
+    all gangs that wait for volumes which are there, one gang after the other.
+    """
+    found: dict[NodeName | Uid | int, list[_Step]] = {}
+    for number, gates in enumerate(gangs):
+        lane: int | None = number if any(pod.rules.depend_on_order for pod, _ in gates) else None
+        if storage is not None and any(volume_binding.takes_volumes(pod, storage) for pod, _ in gates):
+            lane = _OF_VOLUMES
+        for pod, node in gates:
+            key = allocation_keys.get(pod.meta.uid)
+            if lane is not None:
+                found.setdefault(lane, []).append(_Step(None, [(pod, node)]))
+            elif key is None or not node:
+                found[pod.meta.uid] = [_Step(None, [(pod, node)])]
+            else:
+                _append(found.setdefault(node, []), _Step((number, key), [(pod, node)]))
+    return list(found.values())
+
+
+def _append(steps: list[_Step], step: _Step) -> None:
+    """Append a step, or let its gates open with those of the last one, if their pods are equal."""
+    if steps and steps[-1].key == step.key:
+        steps[-1].gates.extend(step.gates)
+    else:
+        steps.append(step)
+
+
+async def _all(writes: Iterable[Coroutine[None, None, None]]) -> None:
+    """Run all of them at the same time, begun in their order."""
+    async with asyncio.TaskGroup() as tasks:
+        for write in writes:
+            tasks.create_task(write)

@@ -125,6 +125,23 @@ def outstanding(group: Group, is_there: Callable[[Pod], bool]) -> frozenset[Uid]
     return frozenset(seats)
 
 
+def allocation_keys(group: Group, observed: ObservedAllocations, *, allocates: bool) -> dict[Uid, str]:
+    """Return a text for each pod on no node for which kube-scheduler allocates claims.
+
+    It is equal for pods that may be given devices in any order: whichever comes first gets what is planned for the
+    first, so all of them get the same set, and the settlement says which pod has which. allocates: whether Muster
+    allocates the claims that pods name.
+    """
+    keys: dict[Uid, str] = {}
+    for pod, seat in _unbound(group):
+        named = () if allocates else [observed.claims.get(uid) for uid in _named_claims(seat)]
+        specs = [claim.spec.equivalence_key for claim in named if claim is not None and claim.allocation is None]
+        extended = [repr(pod.containers)] if any(names.is_extended_claim(uid) for uid in seat.claims) else []
+        if specs or extended:
+            keys[pod.meta.uid] = "\n".join([*specs, *extended])
+    return keys
+
+
 def malformed_claim(group: Group, book: Book, observed: ObservedAllocations) -> str | None:
     """Return a malformed claim of a gang, which keeps the gang from being placed."""
     for holding in holdings(group, book):

@@ -154,12 +154,27 @@ class GangPlacement:
         ready = [work for work in works if work.hold is None]
         annotations = self.requests.annotations(inputs, [work.group for work in ready])
         gates = [[gate for gate in work.start.gates if gate[0].meta.uid not in work.closed] for work in ready]
-        await self.writer.open_gates(gates, inputs.snapshot.storage, inputs.snapshot.shapes, annotations)
+        await self.writer.open_gates(
+            gates,
+            allocation_keys=self._allocation_keys(inputs, ready),
+            storage=inputs.snapshot.storage,
+            shapes=inputs.snapshot.shapes,
+            annotations=annotations,
+        )
         holds |= {work.group.uid: work.hold for work in works if work.hold is not None}
         self.log.placement_holds.update(
             {work.group.uid: work.waits for work in ready if work.waits is not None} | holds
         )
         return holds
+
+    def _allocation_keys(self, inputs: CycleInputs, works: Iterable[_Work]) -> dict[Uid, str]:
+        """Return which pods get claims from kube-scheduler, and which of them are equal."""
+        keys: dict[Uid, str] = {}
+        for work in works:
+            chosen = self.in_flight.modes.get(work.group.uid)
+            allocates = chosen is not None and chosen.mode is PlacementMode.ALLOCATE
+            keys |= placement_progress.allocation_keys(work.group, inputs.observed, allocates=allocates)
+        return keys
 
     def _is_unfinished(self, inputs: CycleInputs, start: Start) -> bool:
         return bool(start.gates) or bool(placement_progress.missing(start.group, self.mirror.book, inputs.observed))

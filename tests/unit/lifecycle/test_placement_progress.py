@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 
 from admission.accounting.books import Book
+from admission.api.kubernetes.pods import Container, Stage
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
 from admission.api.values.names import NodeName, Uid
 from admission.lifecycle import placement_progress
 from admission.workloads import gangs
@@ -95,3 +97,52 @@ def test_pods_that_are_bound_are_in_nobodys_way() -> None:
     world = booked_cluster()
 
     assert trouble(without_claim(world.snapshot, CLAIM), world.book) is None
+
+
+def unallocated(snapshot: Snapshot) -> Snapshot:
+    for key in snapshot.claims:
+        snapshot = with_allocation(snapshot, key)
+    return snapshot
+
+
+def keys(snapshot: Snapshot, book: Book, *, allocates: bool = False) -> list[str]:
+    (group,) = gangs.groups(snapshot, book.placements)
+    found = placement_progress.allocation_keys(group, observed_in(snapshot), allocates=allocates)
+    return [found.get(pod.meta.uid, "") for pod in group.pods]
+
+
+def test_pods_with_equal_claims_may_be_given_devices_in_any_order_and_others_not() -> None:
+    world = a_world()
+    snapshot = unallocated(world.snapshot)
+
+    first, second = keys(snapshot, world.book)
+    assert first == second != ""
+
+    spec = snapshot.claims[CLAIM].spec
+    more = replace(spec, requests=(*spec.requests, replace(spec.requests[0], name="more")))
+    first, second = keys(changed_claim(snapshot, spec=more), world.book)
+    assert first != second
+
+
+def test_pods_whose_claims_have_devices_or_get_them_from_muster_may_be_let_in_in_any_order() -> None:
+    world = a_world()
+
+    assert keys(world.snapshot, world.book) == ["", ""]
+    assert keys(unallocated(world.snapshot), world.book, allocates=True) == ["", ""]
+
+
+def test_pods_for_which_kube_scheduler_makes_a_claim_are_equal_if_their_containers_are() -> None:
+    world = a_world()
+    (gang,) = world.book.placements.values()
+    seats = [replace(seat, claims=(names.extended_claim(seat.pod_uid),)) for seat in gang.seats.values()]
+    book = Book.replay([*granted(), replace(reserved(2), seats=tuple(seats))])
+
+    def requesting(*counts: int) -> list[str]:
+        containers = [(Container(stage=Stage.MAIN, requests=(("example.com/gpu", count),)),) for count in counts]
+        pods = [replace(pod_of(world.snapshot, f"train-{at}"), containers=one) for at, one in enumerate(containers)]
+        return keys(with_pods(world.snapshot, *pods), book, allocates=True)
+
+    first, second = requesting(1, 1)
+    assert first == second != ""
+    first, second = requesting(1, 2)
+    assert first != second
