@@ -31,6 +31,10 @@ HELM = "helm.sh/helm/v4/cmd/helm"
 KARPENTER = HERE / "karpenter"
 
 
+SELECTS_TOOLCHAIN = (1, 21)
+"""The oldest Go that fetches a newer one from the module proxy, as it does with modules."""
+
+
 class ToolMissing(Exception):  # noqa: N818 named by what happened
     """The Go toolchain is not there or too old; the message says what to install."""
 
@@ -135,7 +139,11 @@ def _go_build(module: Path, *, package: str, output: Path, ldflags: str) -> None
     command = ["go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-v", "-ldflags", ldflags]
     progress = Progress(f"Building {module.name}")
     with subprocess.Popen(
-        [*command, "-o", str(output), package], cwd=module, stderr=subprocess.PIPE, text=True, env=go_environment()
+        [*command, "-o", str(output), package],
+        cwd=module,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=go_environment(module),
     ) as go:
         assert go.stderr is not None
         try:
@@ -150,9 +158,14 @@ def _go_build(module: Path, *, package: str, output: Path, ldflags: str) -> None
     progress.done()
 
 
-def go_environment() -> dict[str, str]:
-    """Keep a developer's workspace file out of this build; -mod=readonly already overrules a vendor flag."""
-    return {**os.environ, "GOWORK": "off"}
+def go_environment(module: Path) -> dict[str, str]:
+    """Return the environment in which go works on a module, with a newer toolchain where it needs one.
+
+    A developer's workspace file is kept out; -mod=readonly already overrules a vendor flag. Raises ToolMissing.
+    """
+    needed, there = _needed_go(module), check_go(module)
+    toolchain = "local" if there >= needed else f"go{'.'.join(map(str, needed))}"
+    return {**os.environ, "GOWORK": "off", "GOTOOLCHAIN": toolchain}
 
 
 def version_flags(module: Path) -> str:
@@ -164,10 +177,9 @@ def version_flags(module: Path) -> str:
     return " ".join(["-s -w", *(f"-X k8s.io/component-base/version.{name}={stamp}" for name, stamp in stamps.items())])
 
 
-def check_go(module: Path) -> None:
-    """Refuse early and in one sentence; go's own error for an old toolchain speaks of a download that failed."""
-    needed = _go_release(re.search(r"^go (\S+)$", (module / "go.mod").read_text(), re.MULTILINE))
-    wanted = ".".join(map(str, needed)).removesuffix(".0")
+def check_go(module: Path) -> tuple[int, ...]:
+    """Return the release of the Go that is there; refuse early and in one sentence one that cannot build a module."""
+    wanted = ".".join(map(str, _needed_go(module))).removesuffix(".0")
     fix = f"install Go {wanted} or newer from https://go.dev/dl/ and put it on PATH"
     if shutil.which("go") is None:
         msg = f"building {module.name} needs Go {wanted}, and there is no `go` on PATH: {fix}"
@@ -175,9 +187,15 @@ def check_go(module: Path) -> None:
     said = subprocess.run(
         ["go", "version"], capture_output=True, text=True, check=True, env={**os.environ, "GOTOOLCHAIN": "local"}
     ).stdout
-    if _go_release(re.search(r"go(\d\S*)", said)) < needed:
+    there = _go_release(re.search(r"go(\d\S*)", said))
+    if there < SELECTS_TOOLCHAIN:
         msg = f"building {module.name} needs Go {wanted}, and `go version` says {said.strip()!r}: {fix}"
         raise ToolMissing(msg)
+    return there
+
+
+def _needed_go(module: Path) -> tuple[int, ...]:
+    return _go_release(re.search(r"^go (\S+)$", (module / "go.mod").read_text(), re.MULTILINE))
 
 
 def _go_release(found: re.Match[str] | None) -> tuple[int, ...]:

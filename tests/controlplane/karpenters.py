@@ -125,7 +125,7 @@ class Karpenter:
         self.client.merge_patch(f"{NODE_POOLS}/{self.name}", changes)
 
     def _define(self) -> None:
-        source = modules.source(MODULE, version())
+        source = modules.source(MODULE, version(), used_by=building.KARPENTER)
         paths = [path for folder in CRDS for path in sorted((source / folder).glob("*.yaml"))]
         files = [word for path in paths for word in ("-f", str(path))]
         self._control_plane.kubectl("apply", "--server-side", *files)

@@ -35,7 +35,6 @@ def build(version: str) -> Path:
     module = building.cache_folder() / f"k8s-{version}"
     if not module.exists():
         module.parent.mkdir(parents=True, exist_ok=True)
-        building.check_go(_newest())
         _write(module, version)
     return building.cached(module, package=".", name="controlplane", ldflags=building.version_flags(module))
 
@@ -71,7 +70,7 @@ def _write(module: Path, version: str) -> None:
 
 def _go(*words: str, cwd: Path) -> str:
     done = subprocess.run(
-        ["go", *words], cwd=cwd, capture_output=True, text=True, check=False, env=building.go_environment()
+        ["go", *words], cwd=cwd, capture_output=True, text=True, check=False, env=building.go_environment(cwd)
     )
     if done.returncode:
         msg = f"go {' '.join(words)} ended with {done.returncode}:\n{(done.stderr or done.stdout)[-2000:]}"

@@ -9,14 +9,13 @@ from typing import Self
 
 import pytest
 
-from tests.controlplane import ControlPlane, fleet
-from tests.controlplane.building import ToolMissing
+from tests.controlplane import ControlPlane, fleet, workloads
 from tests.controlplane.karpenters import NODE_POOLS, Karpenter
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually, holds_for
 from tests.e2e import fixtures
 from tests.e2e.musters import Muster
-from tests.e2e.teams import GROUP, Team, found_team
+from tests.e2e.teams import GROUP, Team, found_team, job
 
 POOL = {"example.com/pool": "a100x8"}
 SHAPE = f"{GROUP}/nodeshapes/a100x8"
@@ -67,12 +66,9 @@ class Driver:
 def driver(control_plane: ControlPlane, hardware: None) -> Iterator[Driver]:
     """Karpenter, and who publishes the devices of its nodes."""
     resources = {"cpu": "32", "memory": "256Gi"}
-    try:
-        started = Karpenter(control_plane, "a100x8", labels=POOL, resources=resources, slices=SLICES)
-        with started, Driver(started) as driver:
-            yield driver
-    except ToolMissing as missing:
-        pytest.skip(str(missing))
+    started = Karpenter(control_plane, "a100x8", labels=POOL, resources=resources, slices=SLICES)
+    with started, Driver(started) as driver:
+        yield driver
 
 
 @pytest.fixture
@@ -119,6 +115,26 @@ def test_karpenter_makes_the_nodes_of_a_gang_which_starts_whole_and_none_for_one
     assert "nodes were asked for (2 of shape a100x8)" in team.placed("train")[1]
     eventually(lambda: team.used("gpus") == (0, 16), what="what kube-scheduler gave is settled")
     assert len(team.gated("large")) == 5
+    assert muster.wrong_books() is None
+
+    control_plane.client().delete(f"{team.jobs}/train?propagationPolicy=Background")
+    eventually(lambda: team.used("gpus") == (0, 0), what="the gang is gone")
+
+
+def test_karpenter_makes_the_nodes_of_a_gang_whose_claims_have_alternatives(
+    control_plane: ControlPlane, muster: Muster, karpenter: Karpenter, team: Team
+) -> None:
+    """Sixteen devices are more than a node of the shape has, so each pod gets the four that it wants else."""
+    wanted = [
+        {"name": name, "deviceClassName": fleet.DEVICE_CLASS, "count": n} for name, n in (("all", 16), ("few", 4))
+    ]
+    team.namespace.create(workloads.claim_template("either", {"name": "gpu", "firstAvailable": wanted}))
+    control_plane.client().create(team.jobs, job("train", pods=3, template="either", annotations={}))
+    team.wait_running("train", 3, within=120)
+
+    assert len(karpenter.nodes) == len(karpenter.claims) == 2
+    assert "nodes were asked for (2 of shape a100x8)" in team.placed("train")[1]
+    eventually(lambda: team.used("gpus") == (0, 12), what="what kube-scheduler gave is settled")
     assert muster.wrong_books() is None
 
     control_plane.client().delete(f"{team.jobs}/train?propagationPolicy=Background")

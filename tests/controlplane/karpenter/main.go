@@ -11,6 +11,7 @@ import (
 	kwok "sigs.k8s.io/karpenter/kwok/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider/overlay"
 	"sigs.k8s.io/karpenter/pkg/controllers"
+	"sigs.k8s.io/karpenter/pkg/controllers/node/health"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	"sigs.k8s.io/karpenter/pkg/operator"
 )
@@ -24,9 +25,11 @@ func main() {
 	}
 	launched := soldOut{kwok.NewCloudProvider(ctx, kube, types)}
 	decorated := overlay.Decorate(launched, kube, op.InstanceTypeStore)
-	cluster := state.NewCluster(op.Clock, kube, decorated)
+	repairs := state.WithRepairPolicyMatcher(lo.Must(health.NewRepairPolicyMatcher(ctx, decorated)))
+	cluster := state.NewCluster(op.Clock, kube, decorated, repairs)
 	all := controllers.NewControllers(
 		ctx, op.Manager, op.Clock, kube, op.EventRecorder, decorated, launched, cluster, op.InstanceTypeStore,
+		op.PredictionStore,
 	)
 	op.WithControllers(ctx, all...).Start(ctx)
 }
