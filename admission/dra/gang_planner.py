@@ -42,9 +42,9 @@ from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.planner.node_groups import SearchState
 from admission.dra.planner.pod_groups import ClaimToAllocate, Gang, Outcome
 from admission.dra.requests import device_plugins, requests
-from admission.dra.requests.device_ties import KindsOfUse
 from admission.dra.requests.device_use import DeviceUse
 from admission.dra.requests.gang_request import Affordable, Choice, Plan, PodDemand, Shortfall, Topology, anything
+from admission.dra.requests.kinds_of_use import KindsOfUse
 from admission.dra.requests.requests import Fatal, RequestRefusal, Unpriced
 from admission.dra.state import cluster_state, nominated_pods, what_if
 from admission.dra.state.cluster_state import ClusterState

@@ -25,8 +25,8 @@ from admission.api.kubernetes.nodes import Resources
 from admission.api.snapshot import Snapshot
 from admission.dra import gang_planner
 from admission.dra.inventory.selectors import Selectors
-from admission.dra.requests.device_ties import KindsOfUse
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand
+from admission.dra.requests.kinds_of_use import KindsOfUse
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 from admission.scheduling.cache.device_companions import DeviceCompanions

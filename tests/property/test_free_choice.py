@@ -24,9 +24,9 @@ from admission.dra.compatibility import Release
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters
 from admission.dra.planner.no_plan import Kind, NoPlan
-from admission.dra.requests.device_ties import KindsOfUse, Selection, Tie
 from admission.dra.requests.device_use import Holder
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand, anything
+from admission.dra.requests.kinds_of_use import KindsOfUse, Selection, Tie
 from admission.dra.state import cluster_state, what_if
 from admission.dra.state.cluster_state import ClusterState, Left
 from tests.conformance import corpus

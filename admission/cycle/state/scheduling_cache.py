@@ -17,7 +17,7 @@ from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters, meter_health
 from admission.dra.metering.device_meters import Meters
 from admission.dra.metering.meter_health import MeterHealth
-from admission.dra.requests.device_ties import KindsOfUse
+from admission.dra.requests.kinds_of_use import KindsOfUse
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 from admission.incremental import Memo

@@ -31,7 +31,7 @@ from admission.dra.equivalence.node_signature import NodeSignature
 from admission.dra.equivalence.tied_devices import Division
 from admission.dra.inventory import counters
 from admission.dra.inventory.counters import Draw
-from admission.dra.requests.device_ties import Ties
+from admission.dra.requests.kinds_of_use import Ties
 from admission.dra.requests.requests import ParsedClaim, ParsedRequest
 
 Claims = tuple[ParsedClaim, ...]

@@ -29,8 +29,8 @@ from weakref import WeakKeyDictionary
 
 from admission.dra.equivalence.device_signature import DeviceSignatures, Layout
 from admission.dra.inventory.selectors import Texts
-from admission.dra.requests import device_ties
-from admission.dra.requests.device_ties import KindsOfUse, Selection
+from admission.dra.requests import kinds_of_use
+from admission.dra.requests.kinds_of_use import KindsOfUse, Selection
 
 EIGHTHS = 8
 """An excess that takes all of a device from others."""
@@ -54,7 +54,7 @@ class DeviceDemand:
             return 0
         excess = self._excesses.get(layout)
         if excess is None:
-            above = (self._most(layout) - device_ties.EVEN) * EIGHTHS // device_ties.EVEN
+            above = (self._most(layout) - kinds_of_use.EVEN) * EIGHTHS // kinds_of_use.EVEN
             excess = self._excesses[layout] = min(EIGHTHS, max(0, above))
         return excess
 

@@ -27,8 +27,8 @@ from admission.api.kubernetes.devices import DeviceId
 from admission.dra.equivalence.device_signature import DeviceSignatures, Layout
 from admission.dra.equivalence.usage_overlay import AllocatedOverlay
 from admission.dra.inventory.selectors import Texts
-from admission.dra.requests import device_ties
-from admission.dra.requests.device_ties import KindsOfUse, Tie, Ties
+from admission.dra.requests import kinds_of_use
+from admission.dra.requests.kinds_of_use import KindsOfUse, Tie, Ties
 
 NO_GROUP = -1
 
@@ -84,7 +84,7 @@ class DeviceDivisions:
         lists = self._device_signatures.need.profile.features.list_attributes
         selected = self._device_signatures.selected(tie.texts, layout.node_inventory)
         values = {
-            one.id: device_ties.group_of(one.device, one.id.driver, tie.attribute, lists=lists) for one in selected
+            one.id: kinds_of_use.group_of(one.device, one.id.driver, tie.attribute, lists=lists) for one in selected
         }
         numbers: dict[object, int] = {}
         row: list[int] = []

@@ -15,7 +15,7 @@ from admission.dra.equivalence.tied_devices import Division
 from admission.dra.freechoice import group_choice
 from admission.dra.freechoice.joint_allocation import JointAllocation
 from admission.dra.planner.device_order import DeviceOrders
-from admission.dra.requests.device_ties import Ties
+from admission.dra.requests.kinds_of_use import Ties
 
 MOST_WASTED = 50_000
 """The most answers of `FreeFits.wasted` that are kept."""

@@ -13,7 +13,7 @@ from admission.dra.allocator.results import Match, Pick
 from admission.dra.equivalence.node_contents import DeviceGroup
 from admission.dra.equivalence.tied_devices import NO_GROUP, Division
 from admission.dra.requests.constraints import UNREADABLE
-from admission.dra.requests.device_ties import Ties
+from admission.dra.requests.kinds_of_use import Ties
 from admission.dra.requests.requests import ParsedClaim
 
 MOST_CHOICES = 512

@@ -38,8 +38,8 @@ from admission.dra.planner import node_filters, node_order, requeue_hint
 from admission.dra.planner.node_order import FirstFitRank
 from admission.dra.planner.pod_groups import Gang, PodKind
 from admission.dra.requests import requests
-from admission.dra.requests.device_ties import KindsOfUse
 from admission.dra.requests.gang_request import Choice
+from admission.dra.requests.kinds_of_use import KindsOfUse
 from admission.dra.requests.requests import Mode
 from admission.dra.state.cluster_state import ClusterState
 

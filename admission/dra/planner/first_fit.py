@@ -44,8 +44,8 @@ from admission.dra.planner.node_order import FirstFitRank
 from admission.dra.planner.pod_groups import Gang, Outcome, Placed, PodKind
 from admission.dra.planner.upper_bound import RemainingPods, UpperBounds
 from admission.dra.requests import requests
-from admission.dra.requests.device_ties import KindsOfUse
 from admission.dra.requests.gang_request import Affordable
+from admission.dra.requests.kinds_of_use import KindsOfUse
 from admission.dra.requests.node_resources import Lacking
 from admission.dra.requests.requests import Fatal, ParsedClaim, RequestRefusal
 from admission.dra.state.cluster_state import ClusterState

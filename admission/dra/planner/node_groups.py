@@ -22,8 +22,8 @@ from admission.dra.equivalence.tied_devices import DeviceDivisions, Division
 from admission.dra.equivalence.usage_overlay import AllocatedOverlay
 from admission.dra.planner.pod_groups import Gang, PodKind
 from admission.dra.requests import requests
-from admission.dra.requests.device_ties import KindsOfUse
 from admission.dra.requests.device_use import DeviceUse
+from admission.dra.requests.kinds_of_use import KindsOfUse
 from admission.dra.requests.requests import Mode
 from admission.dra.state.cluster_state import ClusterState
 from admission.filters.gang_rules import Place, RulesSearch

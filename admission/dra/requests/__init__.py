@@ -4,10 +4,10 @@ __all__ = [
     "capacity",
     "constraints",
     "device_plugins",
-    "device_ties",
     "device_use",
     "extended_resources",
     "gang_request",
+    "kinds_of_use",
     "node_resources",
     "requests",
 ]

@@ -28,8 +28,8 @@ from admission.api.values.names import Uid
 from admission.dra.inventory import counters
 from admission.dra.inventory.counters import Draw
 from admission.dra.inventory.selectors import Selectors, Texts, joined
-from admission.dra.requests import device_ties
-from admission.dra.requests.device_ties import KindsOfUse, Selection, Tie, Ties
+from admission.dra.requests import kinds_of_use
+from admission.dra.requests.kinds_of_use import KindsOfUse, Selection, Tie, Ties
 from admission.scheduling.cache.device_selections import DeviceSelections
 
 RESOURCES = ("cpu", "memory")
@@ -156,16 +156,16 @@ class DeviceCompanions:
         """Return the kinds of claims that tie devices together, of which those are looked at that ask for the most."""
         devices = self._devices.total()
         found = sorted(self._tied.items(), key=lambda one: (-one[1] * one[0].devices, one[0]))
-        if len(found) > device_ties.MOST_TIES:
+        if len(found) > kinds_of_use.MOST_TIES:
             # Those of partitions and shared devices make no difference to any node, so they come last.
             found = found[:MOST_KINDS]
             slices = [*islice(_with_whole_devices(self._slices), MOST_SLICES)]
             found.sort(key=lambda one: not any(self._makes_group(one[0], slice_, selectors) for slice_ in slices))
         ties: list[Tie] = []
-        for tied, claims in found[: device_ties.MOST_TIES]:
+        for tied, claims in found[: kinds_of_use.MOST_TIES]:
             texts = self._texts(tied.device_class, tied.selectors)
-            weight = claims * tied.devices * device_ties.THOUSAND // devices
-            if weight >= device_ties.LEAST_WEIGHT:
+            weight = claims * tied.devices * kinds_of_use.THOUSAND // devices
+            if weight >= kinds_of_use.LEAST_WEIGHT:
                 # To the nearest power of two, and sorted, so that they are mostly what they were.
                 ties.append(Tie(tied.attribute, texts, tied.devices, 1 << (weight * 2 // 3).bit_length()))
         return tuple(sorted(ties))
@@ -233,7 +233,7 @@ class DeviceCompanions:
         selected = selectors.column(self._texts(tied.device_class, tied.selectors), slice_).yes
         lists = selectors.profile.reads_lists
         return any(
-            selected >> at & 1 and device_ties.group_of(device, slice_.driver, tied.attribute, lists=lists) is not None
+            selected >> at & 1 and kinds_of_use.group_of(device, slice_.driver, tied.attribute, lists=lists) is not None
             for at, device in enumerate(slice_.devices)
         )
 

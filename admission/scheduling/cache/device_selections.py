@@ -13,8 +13,8 @@ from typing import NamedTuple
 from admission.api.kubernetes.devices import Slice
 from admission.api.snapshot import changed
 from admission.dra.inventory.selectors import Selectors, Texts
-from admission.dra.requests import device_ties
-from admission.dra.requests.device_ties import Selection
+from admission.dra.requests import kinds_of_use
+from admission.dra.requests.kinds_of_use import Selection
 
 
 class _Selected(NamedTuple):
@@ -43,7 +43,7 @@ class DeviceSelections:
 
         asked: for how many devices each asks.
         """
-        most = sorted(asked, key=lambda texts: (-asked[texts], texts))[: device_ties.MOST_SELECTIONS]
+        most = sorted(asked, key=lambda texts: (-asked[texts], texts))[: kinds_of_use.MOST_SELECTIONS]
         if len(most) <= 1:
             # All ask for the same devices.
             return ()
@@ -55,11 +55,11 @@ class DeviceSelections:
         found: list[Selection] = []
         for at, driver in drivers.items():
             texts = self._texts[at]
-            weight = round(device_ties.EVEN * asked[texts] * self._any[driver] / (sums[driver] * self._supply(at)))
+            weight = round(kinds_of_use.EVEN * asked[texts] * self._any[driver] / (sums[driver] * self._supply(at)))
             if weight:
                 found.append(Selection(texts, weight))
         # Where they add up to no more, no device of a driver is in more demand than others.
-        return tuple(found) if sum(one.weight for one in found) > device_ties.EVEN * len(sums) else ()
+        return tuple(found) if sum(one.weight for one in found) > kinds_of_use.EVEN * len(sums) else ()
 
     def _supply(self, at: int) -> int:
         """Return how many devices a set of texts selects."""

@@ -18,8 +18,8 @@ from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering.device_meters import Meters
 from admission.dra.planner import device_kinds
 from admission.dra.planner.device_kinds import Attempt
-from admission.dra.requests.device_ties import KindsOfUse
 from admission.dra.requests.gang_request import Affordable, Plan, PodDemand, Shortfall, Topology, anything
+from admission.dra.requests.kinds_of_use import KindsOfUse
 from admission.dra.state.cluster_state import ClusterState
 from admission.lifecycle import refusals, requeue_backoff
 from admission.lifecycle.refusals import Refusals

@@ -18,8 +18,8 @@ from admission.dra.metering.device_meters import Meters
 from admission.dra.planner import no_plan
 from admission.dra.planner.candidate_nodes import CapacityBound
 from admission.dra.planner.no_plan import NoPlan
-from admission.dra.requests.device_ties import KindsOfUse
 from admission.dra.requests.gang_request import Affordable, Choice, Plan, PodDemand, Topology
+from admission.dra.requests.kinds_of_use import KindsOfUse
 from admission.dra.state.cluster_state import ClusterState
 from admission.scheduling.placement import count_only, mode
 from admission.scheduling.placement.mode import Chosen

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from admission.dra.requests.device_ties import Tie
 from admission.dra.requests.gang_request import Choice
+from admission.dra.requests.kinds_of_use import Tie
 from tests.bench import (
     packing,
     packing_partitions,

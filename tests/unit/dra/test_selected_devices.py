@@ -10,8 +10,8 @@ from hypothesis import given as drawn, strategies as st
 from admission.dra import gang_planner
 from admission.dra.equivalence import selected_devices
 from admission.dra.inventory.selectors import Selectors
-from admission.dra.requests.device_ties import KindsOfUse, Selection
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand
+from admission.dra.requests.kinds_of_use import KindsOfUse, Selection
 from admission.dra.state import cluster_state
 from tests.unit.dra.clusters import DRIVER, STEPS, ClusterBuilder, a_cluster, a_pod, a_request
 

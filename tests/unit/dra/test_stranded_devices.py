@@ -16,9 +16,9 @@ from admission.dra.equivalence.node_contents import NodeContents
 from admission.dra.equivalence.node_signature import NodeSignature
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import Kind, NoPlan
-from admission.dra.requests.device_ties import Tie
 from admission.dra.requests.device_use import DeviceUse, Holder
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand
+from admission.dra.requests.kinds_of_use import Tie
 from admission.dra.state import cluster_state
 from tests.unit.dra.clusters import DRIVER, STEPS, ClusterBuilder, a_claim, a_cluster, a_pod, a_request
 

@@ -12,9 +12,9 @@ from admission.dra.allocator.results import Match
 from admission.dra.equivalence import tied_devices
 from admission.dra.freechoice import group_choice
 from admission.dra.inventory.selectors import Selectors
-from admission.dra.requests.device_ties import Tie, Ties
 from admission.dra.requests.device_use import DeviceUse, Holder
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand
+from admission.dra.requests.kinds_of_use import Tie, Ties
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 from tests.unit.dra.clusters import DRIVER, STEPS, a_claim, a_cluster, a_pod, a_request

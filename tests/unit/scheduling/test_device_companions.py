@@ -14,7 +14,7 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import Uid
 from admission.dra.inventory.selectors import Selectors
-from admission.dra.requests.device_ties import Selection, Tie
+from admission.dra.requests.kinds_of_use import Selection, Tie
 from admission.scheduling.cache.device_companions import DeviceCompanions
 
 SHARED = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80"}}}

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from admission.api.kubernetes import devices
 from admission.api.kubernetes.devices import Slice
 from admission.dra.inventory.selectors import Selectors, Texts
-from admission.dra.requests import device_ties
+from admission.dra.requests import kinds_of_use
 from admission.scheduling.cache.device_selections import DeviceSelections
 
 GPUS: Texts = ("device.driver == 'gpu'",)
@@ -74,7 +74,7 @@ def test_partitions_count_for_no_set_of_selectors() -> None:
 def test_sets_of_selectors_are_looked_at_that_ask_for_the_most() -> None:
     asked = {GPUS: 1_000, **{(*T4, f"{at} == {at}"): 10 * at for at in range(1, 30)}}
 
-    assert [*weights(asked, *CLUSTER)] == sorted(sorted(asked, key=asked.__getitem__)[-device_ties.MOST_SELECTIONS :])
+    assert [*weights(asked, *CLUSTER)] == sorted(sorted(asked, key=asked.__getitem__)[-kinds_of_use.MOST_SELECTIONS :])
 
 
 WORLD = st.lists(

@@ -1,6 +1,9 @@
-"""Kinds of use of devices: claims that tie several of one PCIe root, and requests that select some devices only.
+"""The kinds of use by which nodes are put in order: whose devices they leave whole, and for whom.
 
-`dra.equivalence.tied_devices` and `selected_devices` say what a node's devices are worth to them.
+A `Tie` stands for claims that tie several devices together, as those of one PCIe root, a `Selection` for requests that
+select some devices only; each has a weight, by how much pods ask for. `scheduling.cache.device_companions` counts
+them; `dra.equivalence.tied_devices` and `selected_devices` say what a node's devices are worth to them. What a claim
+uses of one device is in `device_use`.
 """
 
 from typing import NamedTuple
