@@ -23,7 +23,7 @@ import tenacity
 
 from admission import process_parts, resources, webhook_identity
 from admission.cel.syntax import parser
-from admission.cycle import profile
+from admission.dra import compatibility
 from admission.errors import FixError, ForbiddenError, RetryError
 from admission.kube import crd_installer, leader_election
 from admission.kube.cache import dashboard_store, reflector, watched_resources
@@ -186,7 +186,7 @@ async def _parts(
     if "controller" in settings.roles:
         registrar.check()
         await prepare(connection, settings)
-    versions = Versions(profile.named(str(settings.controller.profile)))
+    versions = Versions(compatibility.named(str(settings.controller.profile)))
     return Parts(
         live=live,
         connection=connection,

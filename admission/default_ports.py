@@ -9,7 +9,7 @@ from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Node
 from admission.api.snapshot import Snapshot
 from admission.dra import compatibility
-from admission.dra.compatibility import Release, SchedulerProfile
+from admission.dra.compatibility import SchedulerProfile
 from admission.scheduling.capacity.capacity_requests import CapacityRequest
 from admission.scheduling.placement.protection import Barriers
 from admission.workloads.gangs import Group
@@ -36,7 +36,7 @@ class FixedScheduler:
     profile: SchedulerProfile | None
 
 
-NEWEST = FixedScheduler(compatibility.profile(Release.V1_37))
+NEWEST = FixedScheduler(compatibility.NEWEST)
 
 
 class NoFences:

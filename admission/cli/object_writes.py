@@ -71,8 +71,7 @@ async def check(cluster: Cluster, bodies: Sequence[Json], *, namespace: str = "d
     It is what `muster lint` says, by the cluster's queues, meters, classes and policies. Who may not read queues is
     told by the webhook alone.
     """
-    from admission.cycle import profile  # noqa: PLC0415 - compiling takes a while to import, and a dry run needs none
-    from admission.dra import compatibility  # noqa: PLC0415 - the same
+    from admission.dra import compatibility  # noqa: PLC0415 - compiling takes a while to import, a dry run needs none
     from admission.simulation import lint  # noqa: PLC0415 - the same
 
     try:
@@ -88,7 +87,7 @@ async def check(cluster: Cluster, bodies: Sequence[Json], *, namespace: str = "d
     others = [body for body in known if _key(body) not in replaced]
     version = ".".join(map(str, await cluster.connection.version()))
     found = await lint.lint(
-        [*bodies, *others], namespace=namespace, profile=compatibility.of_version(version) or profile.NEWEST
+        [*bodies, *others], namespace=namespace, profile=compatibility.of_version(version) or compatibility.NEWEST
     )
     own = [one for one in found.remarks if one.index < len(bodies)]
     wrong = [one for one in own if one.severity is lint.Severity.ERROR or one.code is lint.Code.UNKNOWN_CLASS]

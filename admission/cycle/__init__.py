@@ -1,3 +1,3 @@
 """Runs one admission cycle over ports, without any library of the shell."""
 
-__all__ = ["cycle", "outcome", "profile", "reconcile", "state"]
+__all__ = ["cycle", "outcome", "reconcile", "state"]

@@ -160,6 +160,19 @@ def profile(release: Release, features: Features | None = None) -> SchedulerProf
     return SchedulerProfile(release=release, features=features or default, known_bugs=_KNOWN_BUGS[release])
 
 
+NEWEST = profile(Release.V1_37)
+"""The default without a choice and without a cluster."""
+
+AUTO = "auto"
+CHOICES = (AUTO, *Release)
+"""The values that an operator may choose: that of the API server's version, or a release."""
+
+
+def named(choice: str) -> SchedulerProfile | None:
+    """Return the profile of one of CHOICES; None for `auto`."""
+    return None if choice == AUTO else profile(Release(choice))
+
+
 def of_version(version: str) -> SchedulerProfile | None:
     """Return the profile of a Kubernetes version such as `v1.37.1`; None if it is no version or older than all.
 

@@ -19,7 +19,7 @@ from admission.api.values import json_patch, names
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.api.values.reasons import Denial
-from admission.cycle import profile as cycle_profile
+from admission.dra import compatibility
 from admission.dra.compatibility import SchedulerProfile
 from admission.dra.diagnosis import absent_features
 from admission.errors import MalformedObjectError
@@ -66,7 +66,7 @@ class Expanded:
 
     snapshot: Snapshot
     now: datetime
-    profile: SchedulerProfile = cycle_profile.NEWEST
+    profile: SchedulerProfile = compatibility.NEWEST
     refusals: Mapping[GangUid, RefusedGang] = field(default_factory=dict)
     refused_workloads: Mapping[int, RefusedWorkload] = field(default_factory=dict)
     invented: frozenset[str] = frozenset()
@@ -86,7 +86,7 @@ def expand(
     *,
     now: datetime | None = None,
     namespace: str = "default",
-    profile: SchedulerProfile = cycle_profile.NEWEST,
+    profile: SchedulerProfile = compatibility.NEWEST,
 ) -> Expanded:
     """Return the cluster that the objects describe. now: by default a minute after the latest time in them.
 

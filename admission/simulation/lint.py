@@ -24,9 +24,9 @@ from admission.claimpolicy.cel_subject import Subject, User
 from admission.claimpolicy.defaults import Requester
 from admission.claimpolicy.rules import Finding
 from admission.conversion import equivalents
-from admission.cycle import profile
 from admission.device_cel import lint as cel_lint
 from admission.device_cel.lint import LintRule, LintWarning, Name, Types
+from admission.dra import compatibility
 from admission.dra.compatibility import SchedulerProfile
 from admission.dra.diagnosis import supply
 from admission.dra.diagnosis.supply import Supply
@@ -98,7 +98,7 @@ class Linted:
 
 
 async def lint(
-    objects: Sequence[Json], *, namespace: str = "default", profile: SchedulerProfile = profile.NEWEST
+    objects: Sequence[Json], *, namespace: str = "default", profile: SchedulerProfile = compatibility.NEWEST
 ) -> Linted:
     """Return the problems of the objects, each of which must have an apiVersion and a kind."""
     cluster_state = expand.expand(objects, namespace=namespace, profile=profile)

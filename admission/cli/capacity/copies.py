@@ -13,7 +13,7 @@ from typing import Protocol
 from admission.api.kubernetes.pods import DEFAULT_SCHEDULER
 from admission.api.values.decoding import Json
 from admission.api.values.reasons import Detail
-from admission.cycle import profile as cycle_profile
+from admission.dra import compatibility
 from admission.dra.compatibility import SchedulerProfile
 from admission.errors import FixError
 from admission.scheduling.checks import demand
@@ -98,7 +98,7 @@ class Settings:
     most: int = MOST
     now: datetime | None = None
     namespace: str = "default"
-    profile: SchedulerProfile = cycle_profile.NEWEST
+    profile: SchedulerProfile = compatibility.NEWEST
     steps: int = STEPS
     schedulers: frozenset[str] = frozenset({DEFAULT_SCHEDULER})
     strands_least: bool = True

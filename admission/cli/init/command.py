@@ -14,7 +14,6 @@ from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOpti
 from admission.cli.init import live_cluster, proposal
 from admission.cli.init.live_cluster import ClusterObjects
 from admission.cli.init.proposal import Proposal
-from admission.cycle import profile as cycle_profile
 from admission.dra import compatibility
 from admission.dra.compatibility import Release
 from admission.errors import FixError
@@ -64,7 +63,7 @@ def init(
     if paths:
         read = ClusterObjects(
             bodies=tuple(one.body for one in manifest_reader.read(paths)),
-            profile=compatibility.profile(profile) if profile else cycle_profile.NEWEST,
+            profile=compatibility.profile(profile) if profile else compatibility.NEWEST,
         )
     else:
         read = cluster_options.query(live_cluster.read, kubeconfig=kubeconfig, context=context)

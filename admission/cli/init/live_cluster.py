@@ -8,7 +8,6 @@ from admission.api.muster import status_views
 from admission.api.muster.gangs import GangReport, Phase
 from admission.api.values.decoding import Json
 from admission.cli.cluster_options import Cluster
-from admission.cycle import profile
 from admission.dra import compatibility
 from admission.dra.compatibility import SchedulerProfile
 from admission.errors import ClusterUnavailableError, ConflictError, FixError, ForbiddenError, GoneError
@@ -67,7 +66,7 @@ async def read(cluster: Cluster) -> ClusterObjects:
         notes.append("Muster is not installed in this cluster yet (`muster install --help`)")
     version = ".".join(map(str, await cluster.connection.version()))
     return ClusterObjects(
-        bodies=tuple(bodies), profile=compatibility.of_version(version) or profile.NEWEST, notes=tuple(notes)
+        bodies=tuple(bodies), profile=compatibility.of_version(version) or compatibility.NEWEST, notes=tuple(notes)
     )
 
 

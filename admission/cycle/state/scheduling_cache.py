@@ -9,8 +9,8 @@ from admission.api.muster.gangs import Charge
 from admission.api.muster.meters import Meter
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import MeterName, QueueName
-from admission.cycle import profile as cycle_profile
 from admission.cycle.state.inputs import CycleInputs
+from admission.dra import compatibility
 from admission.dra.allocator import nominated
 from admission.dra.compatibility import SchedulerProfile
 from admission.dra.inventory.selectors import Selectors
@@ -35,7 +35,7 @@ class SchedulingCache:
     Rule: caches that depend on the profile are dropped only by `use_profile`; nothing outside replaces a cache.
     """
 
-    _profile: SchedulerProfile = cycle_profile.NEWEST
+    _profile: SchedulerProfile = compatibility.NEWEST
     _selectors: Selectors = field(init=False)
     _cluster: ClusterState | None = field(init=False)
     _plans: PlanCache = field(init=False)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from admission import settings
-from admission.cycle import profile
+from admission.dra import compatibility
 from admission.errors import FixError
 from admission.settings import Settings, load
 from admission.settings.load import Flag
@@ -113,7 +113,7 @@ def test_a_profile_may_be_written_as_a_number_too(written: Any, profile: str | f
 
 
 def test_every_release_that_is_known_may_be_chosen() -> None:
-    assert settings.PROFILES == profile.CHOICES
+    assert settings.PROFILES == compatibility.CHOICES
 
 
 WRONG: dict[str, tuple[dict[str, Any] | str, str]] = {
