@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from admission.cycle.bulk_writes import BulkWriter
 from admission.cycle.capacity_requests import RequestKeeper
 from admission.cycle.look_ahead import LookAhead
-from admission.cycle.node_needs import NodeNeedsCheck, SeatMoves
+from admission.cycle.node_needs import NodeNeedsCheck
 from admission.cycle.scale_down import ScaleDown
+from admission.cycle.seat_moves import SeatMoves
 from admission.cycle.state.leader import Leader
 from admission.cycle.state.result import CycleLog
 from admission.cycle.steps.build_inputs import InputBuilder

@@ -1,10 +1,8 @@
 """The look at nodes that are not there: what held gangs need of them, and the grants with which queues ask for them.
 
-Of gangs whose queues ask for no nodes it is only reported. Where a fence leaves the devices of nodes that came to
-Muster, the gangs that asked for these are given places on them (`seat_moves`).
+Of gangs whose queues ask for no nodes it is only reported. `scheduling.capacity.node_needs` is what decides.
 """
 
-import contextlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,7 +10,6 @@ from functools import partial
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import Hold
-from admission.cycle.executor import BackgroundExecutor
 from admission.cycle.state.fences import FenceState
 from admission.cycle.state.inputs import CycleInputs
 from admission.cycle.state.ledger_mirror import LedgerMirror
@@ -21,12 +18,10 @@ from admission.cycle.state.status import StatusState
 from admission.cycle.state.term import CycleSettings
 from admission.cycle.steps.commit import GrantCommit
 from admission.cycle.steps.schedule import Scheduling
-from admission.errors import LedgerUnavailableError
 from admission.quota.headroom import QueueUsage
 from admission.scheduling import cycle
-from admission.scheduling.capacity import expected_nodes, node_needs, node_requests, seat_moves
+from admission.scheduling.capacity import expected_nodes, node_needs, node_requests
 from admission.scheduling.capacity.node_needs import Assessment, Earlier
-from admission.scheduling.capacity.seat_moves import SeatMove, Turns, Waiting
 from admission.scheduling.checks import budget, faults
 from admission.scheduling.checks.chain import Decision, Grant
 from admission.scheduling.checks.faults import During
@@ -126,44 +121,3 @@ class NodeNeedsCheck:
             and decision.group.uid not in self.nominations.by_gang
             and (group := inputs.by_uid.get(decision.group.uid)) is not None
         }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeatMoves:
-    """Gives gangs places on the nodes that came for them, where kube-scheduler gives the devices to nobody."""
-
-    settings: CycleSettings
-    executor: BackgroundExecutor
-    mirror: LedgerMirror
-    fences: FenceState
-    nominations: Nominations
-    cache: SchedulingCache
-    scheduling: Scheduling
-    turns: Turns
-
-    async def commit(self, inputs: CycleInputs) -> None:
-        """Commit the moves that are possible now. Their claims are allocated with those of all granted gangs."""
-        if not self.fences.protections.closed or self.mirror.is_down:
-            self.turns.end()
-            return
-        granted = (group for group in inputs.granted if group.uid not in inputs.taken_back)
-        gangs = seat_moves.waiting(granted, self.mirror.book, inputs.observed)
-        if not gangs:
-            self.turns.end()
-            return
-        at, actor = inputs.now, self.mirror.actor
-        found = await self.executor.run(self._find, inputs, gangs)
-        entries = [seat_moves.entry(move, self.mirror.book, at=at, actor=actor) for move in found]
-        with contextlib.suppress(LedgerUnavailableError):
-            await self.mirror.reserve([entry for entry in entries if entry is not None])
-
-    def _find(self, inputs: CycleInputs, gangs: Sequence[Waiting]) -> list[SeatMove]:
-        book, nominated = self.mirror.book, self.nominations.by_gang.values()
-        # They are planned in every cycle, so with the steps with which a plan for nodes to come was found.
-        steps = max(self.settings.steps // self.settings.node_needs.share, 1)
-        rules = replace(self.scheduling.rules(inputs, None), steps=steps)
-        cluster = self.nominations.over(self.cache.predict_cluster(inputs, book, self.settings.steps), nominated)
-        expected = expected_nodes.by_shape(inputs.granted, inputs.groups, inputs.snapshot.nodes)
-        come = expected_nodes.arrived(expected, inputs.snapshot)
-        usage = QueueUsage(inputs.tree, self.cache.usage(book))
-        return [*seat_moves.moves(gangs, rules, cluster, usage, come, self.turns)]
