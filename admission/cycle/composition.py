@@ -54,7 +54,12 @@ def compose(leader: Leader, log: CycleLog) -> Steps:
         settings=leader.settings, pods=ports.pods, reports=ports.reports, traces=ports.traces, in_flight=in_flight
     )
     deallocation = Deallocation(
-        claims=ports.claims, mirror=mirror, in_flight=in_flight, unreserved=leader.unreserved, writer=writer
+        claims=ports.claims,
+        mirror=mirror,
+        in_flight=in_flight,
+        unreserved=leader.unreserved,
+        claim_users=leader.claim_users,
+        writer=writer,
     )
     eviction = GangEviction(
         pods=ports.pods,

@@ -91,16 +91,10 @@ def has_lost_node(seat: Seat, nodes: Container[NodeName]) -> bool:
     return bool(seat.asked_as) and seat.node not in nodes
 
 
-def claims_without_node(placements: Iterable[Placement], observed: ObservedAllocations) -> frozenset[Uid]:
-    """Return the claims of pods on no node whose places were moved to nodes that are gone."""
-    nodes, pods = observed.snapshot.nodes, observed.snapshot.pods
-    return frozenset(
-        claim
-        for placement in placements
-        for uid, seat in placement.seats.items()
-        if has_lost_node(seat, nodes) and (pod := pods.get(uid)) is not None and not pod.node
-        for claim in seat.claims
-    )
+def is_to_move_again(seat: Seat, observed: ObservedAllocations) -> bool:
+    """Return whether a place was moved to a node that is gone, and its pod is on no node."""
+    pod = observed.snapshot.pods.get(seat.pod_uid)
+    return has_lost_node(seat, observed.snapshot.nodes) and pod is not None and not pod.node
 
 
 def nodes_asked_at(seat: Seat, placement: Placement) -> datetime | None:

@@ -152,11 +152,12 @@ class ClaimsInUse(Container[Uid]):
 
     def __contains__(self, claim: object) -> bool:
         """Return whether an unfinished pod uses a claim, by its UID."""
-        pods = self._users.get(Uid(claim), frozenset()) if isinstance(claim, str) else ()
-        return any(not _has_ended(self._seat(pod), self._observed) for pod in pods)
+        return isinstance(claim, str) and any(not _has_ended(seat, self._observed) for seat in self.seats(Uid(claim)))
 
-    def _seat(self, pod: Uid) -> Seat:
-        return self._book.placements[self._book.owners[pod]].seats[pod]
+    def seats(self, claim: Uid) -> Iterator[Seat]:
+        """Yield the seats of the pods that use a claim."""
+        for pod in self._users.get(claim, ()):
+            yield self._book.placements[self._book.owners[pod]].seats[pod]
 
 
 def release(

@@ -17,7 +17,7 @@ from admission.cycle.state.in_flight import InFlight
 from admission.cycle.state.inputs import CycleInputs
 from admission.cycle.state.ledger_mirror import LedgerMirror
 from admission.errors import FixError, GoneError, RetryError
-from admission.incremental import Derived
+from admission.incremental import Derived, Inverted
 from admission.lifecycle import placement_progress, transitions
 from admission.lifecycle.transitions import ObservedAllocations
 from admission.ports import Claims
@@ -32,6 +32,7 @@ class Deallocation:
     mirror: LedgerMirror
     in_flight: InFlight
     unreserved: Derived[str, Claim, Claim]
+    claim_users: Inverted[Placement, Uid, Uid]
     writer: BulkWriter
 
     async def withdraw(self, inputs: CycleInputs, placement: Placement, *, keep: Collection[Uid]) -> bool:
@@ -101,10 +102,14 @@ class Deallocation:
         given = self.unreserved.values
         if not given:
             return []
-        placements = self.mirror.book.placements.values()
-        wanted = transitions.claims_in_use(placements, observed)
-        lost = placement_progress.claims_without_node(placements, observed)
-        return [claim for claim in given.values() if claim.meta.uid in lost or claim.meta.uid not in wanted]
+        book = self.mirror.book
+        wanted = transitions.ClaimsInUse(self.claim_users.update(book.placements), book, observed)
+        return [
+            claim
+            for claim in given.values()
+            if claim.meta.uid not in wanted
+            or any(placement_progress.is_to_move_again(seat, observed) for seat in wanted.seats(claim.meta.uid))
+        ]
 
 
 def _revocable(inputs: CycleInputs, holdings: Iterable[Holding]) -> Iterator[Claim]:
