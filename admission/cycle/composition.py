@@ -249,6 +249,7 @@ def _node_needs(leader: Leader, scheduling: Scheduling, commit: GrantCommit) -> 
         scheduling=scheduling,
         statuses=leader.statuses,
         commit=commit,
+        expected_nodes=leader.expected_nodes,
         state=leader.node_needs,
         shapes=leader.shapes,
     )
@@ -263,6 +264,7 @@ def _seat_moves(leader: Leader, scheduling: Scheduling) -> SeatMoves:
         nominations=leader.nominations,
         cache=leader.scheduling,
         scheduling=scheduling,
+        expected_nodes=leader.expected_nodes,
         turns=leader.seat_turns,
     )
 

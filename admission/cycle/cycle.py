@@ -118,7 +118,7 @@ async def _gather(leader: Leader, steps: Steps, snapshot: Snapshot, clock: datet
     leader.evictions.restore_backoffs(inputs, placements)
     return replace(
         inputs,
-        snapshot=leader.pool_bounds.apply(leader.expected_nodes.mark(inputs.snapshot, inputs.granted, inputs.groups)),
+        snapshot=leader.expected_nodes.mark(leader.pool_bounds.apply(inputs.snapshot), inputs.granted, inputs.groups),
         idle=leader.idle.update(inputs.tree.queues, placements, inputs.now, partial(_said_to_be_idle, inputs.by_uid)),
     )
 

@@ -20,7 +20,8 @@ from admission.cycle.steps.commit import GrantCommit
 from admission.cycle.steps.schedule import Scheduling
 from admission.quota.headroom import QueueUsage
 from admission.scheduling import cycle
-from admission.scheduling.capacity import expected_nodes, node_needs, node_requests
+from admission.scheduling.capacity import node_needs, node_requests
+from admission.scheduling.capacity.expected_nodes import ExpectedNodes
 from admission.scheduling.capacity.node_needs import Assessment, Earlier
 from admission.scheduling.checks import budget, faults
 from admission.scheduling.checks.chain import Decision, Grant
@@ -44,6 +45,7 @@ class NodeNeedsCheck:
     scheduling: Scheduling
     statuses: StatusState
     commit: GrantCommit
+    expected_nodes: ExpectedNodes
     state: NodesNeededState
     shapes: ShapeStatus
 
@@ -97,7 +99,8 @@ class NodeNeedsCheck:
         cluster = self.nominations.over(self.cache.predict_cluster(inputs, book, self.settings.steps), nominated)
         waiting = cycle.turns([*held.values()], partial(cycle.needed, rules=rules), rules, usage, queue_usage)
         asker = node_requests.Asker(snapshot=snapshot)
-        earlier = Earlier(expected_nodes.outstanding(inputs.granted, inputs.groups, snapshot), self.state.in_vain)
+        expected = self.expected_nodes.find(snapshot, inputs.granted, inputs.groups)
+        earlier = Earlier(expected.outstanding(snapshot.shapes), self.state.in_vain)
         find = partial(
             node_needs.assess, [*waiting], rules, cluster, queue_usage, bounds=bounds, earlier=earlier, asker=asker
         )

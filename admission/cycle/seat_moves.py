@@ -17,7 +17,8 @@ from admission.cycle.state.term import CycleSettings
 from admission.cycle.steps.schedule import Scheduling
 from admission.errors import LedgerUnavailableError
 from admission.quota.headroom import QueueUsage
-from admission.scheduling.capacity import expected_nodes, seat_moves
+from admission.scheduling.capacity import seat_moves
+from admission.scheduling.capacity.expected_nodes import ExpectedNodes
 from admission.scheduling.capacity.seat_moves import SeatMove, Turns, Waiting
 from admission.scheduling.preemption.nominations import Nominations
 
@@ -33,6 +34,7 @@ class SeatMoves:
     nominations: Nominations
     cache: SchedulingCache
     scheduling: Scheduling
+    expected_nodes: ExpectedNodes
     turns: Turns
 
     async def commit(self, inputs: CycleInputs) -> None:
@@ -57,7 +59,6 @@ class SeatMoves:
         steps = max(self.settings.steps // self.settings.node_needs.share, 1)
         rules = replace(self.scheduling.rules(inputs, None), steps=steps)
         cluster = self.nominations.over(self.cache.predict_cluster(inputs, book, self.settings.steps), nominated)
-        expected = expected_nodes.by_shape(inputs.granted, inputs.groups, inputs.snapshot.nodes)
-        come = expected_nodes.arrived(expected, inputs.snapshot)
+        come = self.expected_nodes.find(inputs.snapshot, inputs.granted, inputs.groups).come
         usage = QueueUsage(inputs.tree, self.cache.usage(book))
         return [*seat_moves.moves(gangs, rules, cluster, usage, come, self.turns)]

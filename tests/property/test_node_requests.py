@@ -297,12 +297,13 @@ class Walk:
         granted = [group for group in self.play.leader.gangs.granted if group.placement is not None]
         snapshot = self.world.snapshot()
         every = [*self.play.leader.gangs.by_uid.values()]
-        missing = expected_nodes.outstanding(granted, every, snapshot)
+        found = expected_nodes.ExpectedNodes().find(snapshot, granted, (*every,))
+        missing = found.outstanding(snapshot.shapes)
         for shape, most in MOST.items():
             is_exceeded = len(self.nodes(shape)) + missing.get(shape, 0) > most
             # An autoscaler starts others for pods that a poor node has no room for, or whose node was taken away.
             assert not is_exceeded or missing.get(shape, 0) <= most, f"{missing} of {shape} are asked for"
-        come = [*expected_nodes.arrived(expected_nodes.by_shape(granted, every, snapshot.nodes), snapshot).values()]
+        come = [*found.come.values()]
         assert sum(map(len, come)) == len(frozenset[NodeName]().union(*come))
 
     def check_requests(self, *, is_disturbed: bool) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
+from typing import NamedTuple
 
 from admission.api.capacity.node_shapes import NodeShape
 from admission.api.kubernetes.nodes import Node
@@ -19,6 +20,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import NodeName
 from admission.dra.planner import node_filters
+from admission.incremental import Memo
 from admission.lifecycle import placement_progress
 from admission.scheduling.capacity import unread_shapes
 from admission.workloads.gangs import Group
@@ -133,18 +135,23 @@ def arrived(expected: Mapping[str, Expected], snapshot: Snapshot) -> Mapping[str
     return {shape: frozenset(nodes) for shape, nodes in found.items() if nodes}
 
 
-def outstanding(granted: Iterable[Group], groups: Iterable[Group], snapshot: Snapshot) -> Mapping[str, int]:
-    """Return how many nodes count towards `maxCount` of each shape that were asked for and have not come.
+class Expectations(NamedTuple):
+    """The nodes that are expected, and those of them that have come, by shape."""
 
-    One that is of several shapes counts for each of them.
-    """
-    expected = by_shape(granted, groups, snapshot.nodes)
-    come, found = arrived(expected, snapshot), Counter[str]()
-    for name, one in expected.items():
-        missing = one.count - len(come.get(name, ()))
-        for counting in counting_with(name, snapshot.shapes):
-            found[counting] += missing
-    return found
+    expected: Mapping[str, Expected]
+    come: Mapping[str, frozenset[NodeName]]
+
+    def outstanding(self, shapes: Mapping[str, NodeShape]) -> Mapping[str, int]:
+        """Return how many nodes count towards `maxCount` of each shape that were asked for and have not come.
+
+        One that is of several shapes counts for each of them.
+        """
+        found = Counter[str]()
+        for name, one in self.expected.items():
+            missing = one.count - len(self.come.get(name, ()))
+            for counting in counting_with(name, shapes):
+                found[counting] += missing
+        return found
 
 
 def counting_with(name: str, shapes: Mapping[str, NodeShape]) -> list[str]:
@@ -174,20 +181,35 @@ def _is_new(node: Node, shape: NodeShape | None, expected: Expected) -> bool:
 
 @dataclass(slots=True)
 class ExpectedNodes:
-    """The snapshot's nodes, those marked that came for gangs. One per leader.
+    """The expected nodes, and the snapshot's nodes, those marked that came for gangs. One per leader.
 
-    Rule: while neither the nodes nor which of them are marked change, the result is the same object, so that what
-    follows from the nodes is kept; it has two inputs of which one is compared by value, so it is no Memo.
+    Rule: while neither the nodes nor which of them are marked change, the marked nodes are the same object, so that
+    what follows from the nodes is kept; they have two inputs of which one is compared by value, so they are no Memo.
     """
 
+    _found: Memo[None, Expectations] = field(default_factory=Memo)
     _nodes: Mapping[NodeName, Node] = field(default_factory=dict)
     _arrived: Collection[NodeName] = frozenset()
     _marked: Mapping[NodeName, Node] = field(default_factory=dict)
 
-    def mark(self, snapshot: Snapshot, granted: Iterable[Group], groups: Iterable[Group]) -> Snapshot:
+    def find(self, snapshot: Snapshot, granted: Iterable[Group], groups: tuple[Group, ...]) -> Expectations:
+        """Return the nodes that are expected and have come. granted: as for `by_shape`; they follow from `groups`.
+
+        They are looked for once for the same gangs, nodes and shapes, of which a mark changes nothing.
+        """
+        nodes = self._nodes if snapshot.nodes is self._marked else snapshot.nodes
+        shapes = snapshot.shapes, snapshot.malformed, snapshot.unwatched
+
+        def make() -> Expectations:
+            expected = by_shape(granted, groups, snapshot.nodes)
+            return Expectations(expected, arrived(expected, snapshot))
+
+        return self._found.get(None, (groups, nodes, *shapes), make)
+
+    def mark(self, snapshot: Snapshot, granted: Iterable[Group], groups: tuple[Group, ...]) -> Snapshot:
         """Return the snapshot in which no gang is planned on nodes that came for another."""
         may_come = snapshot.shapes or unread_shapes.any_unread(snapshot)
-        come = arrived(by_shape(granted, groups, snapshot.nodes), snapshot) if may_come else {}
+        come = self.find(snapshot, granted, groups).come if may_come else {}
         found = frozenset(chain.from_iterable(come.values()))
         if not found:
             return snapshot
