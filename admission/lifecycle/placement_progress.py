@@ -64,9 +64,9 @@ def asked_for(nodes: Iterable[NodeName]) -> Mapping[str, int]:
     return Counter(shape for node in set(nodes) if (shape := names.shape_of(node)) is not None)
 
 
-def in_words(asked: Mapping[str, int]) -> list[str]:
-    """Return how many nodes of each shape were asked for, one text for each in the order of their names."""
-    return [f"{count} of shape {name}" for name, count in sorted(asked.items())]
+def in_words(counts: Mapping[str, int]) -> list[str]:
+    """Return how many nodes of each shape there are, one text for each in the order of their names."""
+    return [f"{count} of shape {name}" for name, count in sorted(counts.items())]
 
 
 def pods_to_come(group: Group) -> frozenset[Uid]:

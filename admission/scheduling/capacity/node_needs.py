@@ -25,6 +25,7 @@ from admission.api.values.reasons import Detail, Hold, HoldReason
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 from admission.dra.state.nodes_to_come import NodesToCome, NodeToCome
+from admission.lifecycle import placement_progress
 from admission.quota.headroom import QueueUsage
 from admission.scheduling.cache import equivalence
 from admission.scheduling.cache.equivalence import GangEquivalence
@@ -143,7 +144,7 @@ def asks_for_nodes(queue: Queue | None) -> bool:
 def hold(needed: NodesNeeded, instead: Hold) -> Hold:
     """Return the hold of a gang that waits for nodes. instead: why it does not start on those that are there."""
     counts = needed.counts
-    parts = [f"{count} of shape {name}" for name, count in sorted(counts.items())]
+    parts = placement_progress.in_words(counts)
     total = len(needed.nodes)
     nodes = f"{total} more {'node' if total == 1 else 'nodes'}"
     what = f"{nodes} of shape {next(iter(counts))}" if len(counts) == 1 else f"{nodes}: {', '.join(parts)}"
