@@ -32,7 +32,7 @@ from admission.simulation import in_memory
 from tests.builders import ClusterBuilder, a_cluster
 from tests.unit.cycle.autoscaled import PODS, AskingBehindFence
 from tests.unit.cycle.fences import MINUTE, KilledError
-from tests.unit.cycle.test_capacity_requests import REQUEST, Requesting
+from tests.unit.cycle.requesting import REQUEST, Requesting
 
 MOST = {"x8": 4, "y2": 3, "z2": 2}
 GPUS = {"x8": 8, "y2": 2, "z2": 2}

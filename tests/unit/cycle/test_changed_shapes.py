@@ -13,7 +13,7 @@ from admission.errors import FixError, MalformedObjectError, Problem
 from admission.status import advice
 from tests.unit.cycle.autoscaled import Asking
 from tests.unit.cycle.fences import MINUTE, report
-from tests.unit.cycle.test_capacity_requests import Requesting, asks as asks_by_request
+from tests.unit.cycle.requesting import Requesting, asks as asks_by_request
 from tests.unit.cycle.test_node_requests import JOB, asks, charged, reason
 from tests.unit.cycle.test_scale_down import Keeping
 

@@ -16,7 +16,7 @@ from tests.builders import a_cluster
 from tests.property.test_cycles import counting
 from tests.unit.cycle.autoscaled import PODS, AskingBehindFence
 from tests.unit.cycle.fences import MINUTE, KilledError, Q, kinds, report
-from tests.unit.cycle.test_capacity_requests import REQUEST, Requesting
+from tests.unit.cycle.requesting import REQUEST, Requesting
 from tests.unit.cycle.test_node_requests import JOB, asks, charged
 
 X8 = {"type": "x8"}

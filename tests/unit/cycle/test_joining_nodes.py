@@ -13,7 +13,7 @@ from admission.status import advice
 from tests.builders import a_cluster
 from tests.unit.cycle.autoscaled import PODS, Asking
 from tests.unit.cycle.fences import MINUTE, kinds, report
-from tests.unit.cycle.test_capacity_requests import REQUEST, Requesting
+from tests.unit.cycle.requesting import REQUEST, Requesting
 from tests.unit.cycle.test_node_requests import JOB, asks, charged, reason
 
 X8 = {"type": "x8"}

@@ -9,7 +9,7 @@ from admission.scheduling.capacity import seat_moves
 from tests.builders import a_cluster
 from tests.unit.cycle.autoscaled import PODS, AskingBehindFence
 from tests.unit.cycle.fences import MINUTE, kinds, report
-from tests.unit.cycle.test_capacity_requests import REQUEST
+from tests.unit.cycle.requesting import REQUEST
 from tests.unit.cycle.test_fenced_nodes import RequestingBehindFence, asking, given, refused, running
 from tests.unit.cycle.test_node_requests import asks, charged
 
