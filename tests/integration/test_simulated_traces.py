@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.unit.cli.conftest import Muster
-from tests.unit.simulation.test_offline import job, node, teams
+from tests.unit.simulation.simulated import job, node, teams
 from tests.unit.simulation.test_shapes import shape
 
 ROWS = [

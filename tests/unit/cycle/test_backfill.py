@@ -31,7 +31,7 @@ from tests import readers
 from tests.builders import NAMESPACE, a_cluster
 from tests.property.test_replay import Controlled
 from tests.unit.cycle.jobs import Jobs, Play
-from tests.unit.simulation.test_offline import expand, node, teams
+from tests.unit.simulation.simulated import expand, node, teams
 from tests.unit.simulation.test_replay import play, queue, row, starts, strict, town, trace
 
 A, LARGE = row("a", 0, 10, gpus=2), row("large", 1, 10, gpus=4)

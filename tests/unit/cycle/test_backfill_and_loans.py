@@ -15,7 +15,7 @@ from tests.builders import NOON, a_cluster
 from tests.property.test_replay import Controlled
 from tests.unit.cycle.fences import report
 from tests.unit.cycle.jobs import Jobs, Play
-from tests.unit.simulation.test_offline import Objects, expand, node, teams
+from tests.unit.simulation.simulated import Objects, expand, node, teams
 from tests.unit.simulation.test_replay import play, queue, row, starts, town, trace
 
 TOP = {"parent": "top"}

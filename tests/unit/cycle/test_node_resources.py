@@ -25,7 +25,7 @@ from tests.builders import CLASS, NOON, ClusterBuilder, running
 from tests.unit.cycle.jobs import Jobs, Play
 from tests.unit.cycle.suspended import a_play
 from tests.unit.cycle.test_cycle import Cluster, Ledger, a_leader, gang, kinds, run
-from tests.unit.simulation.test_offline import node, teams
+from tests.unit.simulation.simulated import node, teams
 from tests.unit.simulation.test_replay import play, row, starts, town
 
 Q, CREDITS = QueueName("q"), MeterName("credits")

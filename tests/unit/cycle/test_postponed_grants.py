@@ -10,7 +10,7 @@ from admission.api.traces import NOTHING
 from admission.scheduling.checks import chain
 from admission.scheduling.checks.chain import Inputs
 from tests.property.test_replay import Controlled
-from tests.unit.simulation.test_offline import Objects, expand, objects
+from tests.unit.simulation.simulated import Objects, expand, objects
 from tests.unit.simulation.test_replay import play, queue, row, starts, town, trace
 
 COUNT: dict[str, Any] = {"count": {}}

@@ -5,7 +5,7 @@ from typing import Any
 from admission.api.muster.status_reports import BudgetUse
 from admission.api.values.reasons import HoldReason
 from admission.simulation.offline import Outcome
-from tests.unit.simulation.test_offline import Objects, fates, job, node, simulate, teams
+from tests.unit.simulation.simulated import Objects, fates, job, node, simulate, teams
 
 
 def budgeted(hours: str) -> Objects:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests import standins
-from tests.unit.simulation.test_offline import (
+from tests.unit.simulation.simulated import (
     RACK,
     Objects,
     fates,

@@ -1,121 +1,33 @@
 """`muster simulate` from manifests to outcome: what surrounds Muster is played, and Muster's own cycle decides."""
 
 import asyncio
-import copy
-import json
-import textwrap
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-import yaml
 
 from admission.api.values import names
 from admission.api.values.names import Held
 from admission.api.values.reasons import DenyReason, HoldReason
 from admission.dra import compatibility
 from admission.dra.compatibility import Release
-from admission.simulation import expand as simulation_expand, offline
-from admission.simulation.expand import Expanded
-from admission.simulation.offline import GangOutcome, Outcome, Verdict
-from tests.unit.api import natives, refused, unknown
-
-Objects = list[dict[str, Any]]
-RACK = "example.com/rack"
-
-
-def objects(text: str) -> Objects:
-    return [found for found in yaml.safe_load_all(textwrap.dedent(text)) if found]
-
-
-def node(name: str, gpus: int) -> Objects:
-    devices = [{"name": f"gpu-{number}"} for number in range(gpus)]
-    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": "gpu.example.com", "nodeName": name, "pool": pool, "devices": devices}
-    return [
-        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}},
-        {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec},
-    ]
-
-
-def in_rack(rack: str, name: str, gpus: int) -> Objects:
-    """A node with a label that says in which rack it is."""
-    made, *rest = node(name, gpus)
-    return [{**made, "metadata": {"name": name, "labels": {RACK: rack}}}, *rest]
-
-
-def job(name: str, *, pods: int = 1, gpus: int = 1, **metadata: Any) -> Objects:
-    """A template of so many GPUs, and a Job whose pods use it."""
-    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu", "count": gpus}}
-    template = {"spec": {"devices": {"requests": [request]}}}
-    claims = [{"name": "gpu", "resourceClaimTemplateName": name}]
-    pod = {
-        "spec": {"containers": [{"name": "main", "image": "train"}], "resourceClaims": claims, "restartPolicy": "Never"}
-    }
-    return [
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaimTemplate",
-            "metadata": {"name": name},
-            "spec": template,
-        },
-        {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": {"name": name, **metadata},
-            "spec": {"parallelism": pods, "completions": pods, "template": pod},
-        },
-    ]
-
-
-def teams(quota: int = 8) -> Objects:
-    """One queue for every namespace, a class, and a meter that counts its devices."""
-    return objects(f"""
-        apiVersion: muster.dev/v1alpha1
-        kind: Queue
-        metadata: {{name: team}}
-        spec:
-          namespaceSelector: {{}}
-          default: true
-          quotas: [{{meter: gpus, nominal: {quota}}}]
-        ---
-        apiVersion: muster.dev/v1alpha1
-        kind: Meter
-        metadata: {{name: gpus}}
-        spec: {{sources: [{{deviceClasses: [gpu], count: {{}}}}]}}
-        ---
-        apiVersion: resource.k8s.io/v1
-        kind: DeviceClass
-        metadata: {{name: gpu}}
-        spec: {{}}
-        """)
-
-
-def expand(*parts: Objects, **options: Any) -> Expanded:
-    return simulation_expand.expand([found for part in parts for found in part], **options)
-
-
-def simulate(*parts: Objects, until_empty: bool = False) -> Outcome:
-    cluster_state = expand(*parts)
-    assert cluster_state.problems == ()
-    return asyncio.run(offline.simulate(cluster_state, until_empty=until_empty))
-
-
-def fates(outcome: Outcome) -> dict[str, str]:
-    return {gang.name: gang.reason or gang.verdict for gang in outcome.gangs}
-
-
-def of(outcome: Outcome, name: str) -> GangOutcome:
-    return next(gang for gang in outcome.gangs if gang.name == name)
-
-
-def nodes_of(gang: GangOutcome) -> list[str]:
-    return sorted(pod.node for pod in gang.plan)
-
-
-def use_of(outcome: Outcome, queue: str = "team", meter: str = "gpus") -> int:
-    use = next(found for found in outcome.queues if found.name == queue).meters[meter]  # type: ignore[index]
-    return use.reserved + use.used
+from admission.simulation import offline
+from admission.simulation.offline import Verdict
+from tests.unit.api import refused
+from tests.unit.simulation.simulated import (
+    RUNNING,
+    Objects,
+    expand,
+    fates,
+    job,
+    node,
+    nodes_of,
+    objects,
+    of,
+    simulate,
+    teams,
+    use_of,
+)
 
 
 def test_a_gang_that_fits_is_admitted_with_its_devices_and_its_charge() -> None:
@@ -214,30 +126,6 @@ def test_a_pod_that_names_an_unknown_queue_is_denied() -> None:
 
 def test_pods_outside_queues_make_no_gang_in_a_simulation() -> None:
     assert simulate(node("one", 1), job("train")).gangs == ()
-
-
-RUNNING = """
-    apiVersion: v1
-    kind: Pod
-    metadata: {name: old, labels: {muster.dev/queue: team}}
-    spec:
-      nodeName: one
-      containers: [{name: main, image: train}]
-      resourceClaims: [{name: gpu, resourceClaimName: old}]
-    status: {phase: Running}
-    ---
-    apiVersion: resource.k8s.io/v1
-    kind: ResourceClaim
-    metadata: {name: old}
-    spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu, count: 3}}]}}
-    status:
-      allocation:
-        devices:
-          results:
-          - {request: gpu, driver: gpu.example.com, pool: one, device: gpu-0}
-          - {request: gpu, driver: gpu.example.com, pool: one, device: gpu-1}
-          - {request: gpu, driver: gpu.example.com, pool: one, device: gpu-2}
-    """
 
 
 def test_running_pods_of_the_input_take_devices_and_quota() -> None:
@@ -351,151 +239,6 @@ def test_a_priority_class_orders_gangs() -> None:
     assert fates(outcome) == {"urgent": "Admitted", "early": HoldReason.DEVICES_BUSY}
 
 
-FLAWS = {
-    "a name": ({"apiVersion": "v1", "kind": "Pod"}, "metadata.name"),
-    "a shape that is not read": (
-        {"apiVersion": "resource.k8s.io/v1alpha2", "kind": "ResourceClaim", "metadata": {"name": "a"}},
-        "apiVersion",
-    ),
-    "a number of pods": (natives.job(parallelism=10**9), "spec.parallelism"),
-    "a claim in a template": (
-        natives.job(pod={"resourceClaims": [{"name": "gpu"}]}),
-        "spec.template.spec.resourceClaims[0]",
-    ),
-    "a template": (
-        {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a"}, "spec": {"template": {"spec": 1}}},
-        "spec.template.spec",
-    ),
-    "metadata": ({"apiVersion": "v1", "kind": "Node", "metadata": []}, "metadata.name"),
-}
-
-
-REFUSED = refused.REFUSED | refused.STRICTER | refused.CEL
-
-
-@pytest.mark.parametrize(("obj", "field"), FLAWS.values(), ids=FLAWS)
-def test_an_input_problem_names_the_object_and_its_field(obj: dict[str, Any], field: str) -> None:
-    cluster_state = expand(teams(), [obj])
-
-    assert [(index, problem.field) for index, error in cluster_state.problems for problem in error.problems] == [
-        (3, field)
-    ]
-
-
-def test_input_that_the_api_server_would_refuse_is_refused() -> None:
-    """One of each kind: which is refused for which field, `tests/unit/api/test_validation` has one by one."""
-    cases = {case.obj["kind"]: case for case in REFUSED.values()}
-    expected = {kind: [(3, case.field)] for kind, case in cases.items()}
-
-    found = {
-        kind: [
-            (index, problem.field)
-            for index, error in expand(teams(), [case.obj]).problems
-            for problem in error.problems
-        ]
-        for kind, case in cases.items()
-    }
-
-    assert {"ResourceClaim", "ResourceSlice"} <= found.keys()
-    assert found == expected
-
-
-def problems_of(*objects: dict[str, Any], **options: Any) -> list[tuple[int, str]]:
-    found = simulation_expand.expand(objects, **options).problems
-    return [(index, problem.field) for index, error in found for problem in error.problems]
-
-
-def test_fields_that_nobody_knows_are_refused_in_every_kind() -> None:
-    found = {name: problems_of(obj) for name, (obj, _, _) in unknown.KUBERNETES.items()}
-
-    assert found == {name: [(0, field)] for name, (_, field, _) in unknown.KUBERNETES.items()}
-
-
-def test_the_profile_says_whose_fields_are_known() -> None:
-    obj = unknown.pod(evictionResponders=[])
-
-    assert problems_of(obj, profile=compatibility.profile(Release.V1_37)) == []
-    assert problems_of(obj, profile=compatibility.profile(Release.V1_36)) == [(0, "spec.evictionResponders")]
-
-
-def test_what_an_api_server_has_stored_is_not_judged_by_its_fields() -> None:
-    """It comes from `kubectl get`, maybe from a newer Kubernetes, which dropped what it did not know."""
-    obj = unknown.pod(newer=[])
-    obj["metadata"] = {**obj["metadata"], "uid": "u-1"}
-
-    assert problems_of(obj) == []
-
-
-@pytest.mark.parametrize(
-    ("api_version", "kind", "spec", "field"),
-    [
-        ("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": {"Worker": {"template": 0}}},
-         "spec.pytorchReplicaSpecs.Worker.template.spec.resourceClaim"),
-        ("apps/v1", "Deployment", {"selector": {"matchLabels": {"a": "b"}}, "template": 0},
-         "spec.template.spec.resourceClaim"),
-        ("argoproj.io/v1alpha1", "Rollout", {"template": 0}, None),
-    ],
-)  # fmt: skip
-def test_pod_templates_of_any_kind_are_judged(api_version: str, kind: str, spec: Any, field: str | None) -> None:
-    """Of kinds that are not simulated, too, as long as it is known where they have them."""
-    template = (
-        '{"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "main", "image": "train"}],'
-        ' "resourceClaim": []}}'
-    )
-    body = json.loads(json.dumps(spec).replace('"template": 0', f'"template": {template}'))
-    obj = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}, "spec": body}
-
-    assert problems_of(obj) == ([(0, field)] if field else [])
-
-
-def test_input_that_the_api_server_would_accept_is_accepted() -> None:
-    found = {name: expand(teams(), [obj]).problems for name, obj in refused.GOOD.items()}
-
-    assert {name: problems for name, problems in found.items() if problems} == {}
-
-
-@pytest.mark.parametrize("version", ["v1alpha3", "v1beta1", "v1beta2"])
-def test_versions_with_an_equivalent_are_read_as_v1(version: str) -> None:
-    (queue, meter, device_class), (template, train) = teams(), job("a", gpus=2)
-    today = [queue, meter, device_class, template, train, *node("one", 2)]
-    earlier = copy.deepcopy(today)
-    for one in earlier:
-        if one["apiVersion"] == "resource.k8s.io/v1":
-            one["apiVersion"] = f"resource.k8s.io/{version}"
-            if version != "v1beta2":
-                _as_before(one, has_values=version == "v1beta1")
-
-    assert earlier != today
-    assert simulate(earlier).gangs == simulate(today).gangs
-
-
-def _as_before(obj: dict[str, Any], *, has_values: bool) -> None:
-    """Write an object in the shape of v1beta1, or without the values of capacities as v1alpha3."""
-    for device in obj["spec"].get("devices", ()) if obj["kind"] == "ResourceSlice" else ():
-        basic = {name: device.pop(name) for name in [*device] if name != "name"}
-        if not has_values:
-            basic["capacity"] = {name: one["value"] for name, one in basic.get("capacity", {}).items()}
-        device["basic"] = basic
-    for request in obj["spec"]["spec"]["devices"]["requests"] if obj["kind"] == "ResourceClaimTemplate" else ():
-        request.update(request.pop("exactly"))
-
-
-def test_what_a_version_with_an_equivalent_said_otherwise_is_refused() -> None:
-    spec = {"controller": "gpu.example.com", "devices": {}}
-    claim = {"apiVersion": "resource.k8s.io/v1alpha3", "kind": "ResourceClaim", "metadata": {"name": "a"}, "spec": spec}
-
-    assert problems_of(claim) == [(0, "spec.controller")]
-
-
-@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClass"])
-def test_a_version_without_an_equivalent_names_the_command_that_converts(kind: str) -> None:
-    old = {"apiVersion": "resource.k8s.io/v1alpha2", "kind": kind, "metadata": {"name": "a"}}
-
-    ((_, error),) = expand([old]).problems
-
-    assert "`muster convert`" in str(error)
-
-
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1alpha3"])
 def test_taint_rules_are_part_of_the_cluster(version: str) -> None:
     rule = refused.rule({"driver": "gpu.example.com"}) | {"apiVersion": f"resource.k8s.io/{version}"}
@@ -535,93 +278,6 @@ def test_a_taint_rule_without_a_selector_is_decided_by_the_profile(release: Rele
     cluster_state = expand(teams(), node("one", 1), job("a"), [refused.rule()], profile=compatibility.profile(release))
 
     assert fates(asyncio.run(offline.simulate(cluster_state))) == {"a": fate}
-
-
-def test_kinds_that_are_not_simulated_are_noted() -> None:
-    service = objects("{apiVersion: v1, kind: Service, metadata: {name: web, namespace: a}}")
-
-    assert expand(service).notes == ("Service a/web (v1) is left out: it is not simulated",)
-
-
-def test_a_repeated_input_object_is_noted_and_the_last_counts() -> None:
-    cluster_state = expand(teams(quota=1), teams(quota=2))
-
-    assert cluster_state.notes[0] == "Queue team stands more than once; the last one counts"
-    assert [quota.nominal for queue in cluster_state.snapshot.queues.values() for quota in queue.quotas] == [2]
-
-
-PLUGIN = """
-    apiVersion: v1
-    kind: Node
-    metadata: {name: old}
-    status: {allocatable: {cpu: 8, memory: 8Gi, pods: 110, example.com/gpu: 4}}
-    ---
-    apiVersion: muster.dev/v1alpha1
-    kind: Meter
-    metadata: {name: gpus}
-    spec:
-      sources: [{deviceClasses: [gpu], count: {}}]
-      extendedResources: [example.com/gpu]
-    ---
-    apiVersion: v1
-    kind: Pod
-    metadata: {name: old, labels: {muster.dev/queue: team}}
-    spec:
-      nodeName: old
-      containers: [{name: main, image: train, resources: {limits: {example.com/gpu: 2}}}]
-    status: {phase: Running}
-    """
-
-
-def plugged_job(name: str, count: int) -> Objects:
-    return objects(f"""
-        apiVersion: batch/v1
-        kind: Job
-        metadata: {{name: {name}}}
-        spec:
-          template:
-            spec:
-              restartPolicy: Never
-              containers: [{{name: main, image: train, resources: {{limits: {{example.com/gpu: {count}}}}}}}]
-        """)
-
-
-def test_device_plugin_resources_draw_on_the_quota_of_devices() -> None:
-    cluster_state = (
-        teams(quota=5),
-        node("one", 4),
-        objects(PLUGIN),
-        plugged_job("plugged", 2),
-        job("devices"),
-        job("more"),
-    )
-    outcome = simulate(*cluster_state)
-
-    assert fates(outcome) == {
-        "old": "Admitted",
-        "plugged": "Admitted",
-        "devices": "Admitted",
-        "more": HoldReason.QUOTA_EXCEEDED,
-    }
-    assert {name: of(outcome, name).charges for name in ("old", "plugged", "devices")} == {
-        "old": {"gpus": 2},
-        "plugged": {"gpus": 2},
-        "devices": {"gpus": 1},
-    }
-    assert [pod.node for pod in of(outcome, "plugged").plan] == ["old"]
-    assert use_of(outcome) == 5
-
-
-def test_device_plugin_resources_are_released_at_the_end_of_their_gang() -> None:
-    outcome = simulate(teams(quota=2), objects(PLUGIN), plugged_job("next", 2), until_empty=True)
-
-    assert fates(outcome) == {"old": "Admitted", "next": "Admitted"}
-
-
-def test_more_of_a_device_plugin_than_the_queue_could_ever_have_is_denied() -> None:
-    outcome = simulate(teams(quota=3), objects(PLUGIN), plugged_job("large", 4))
-
-    assert fates(outcome) == {"old": "Admitted", "large": DenyReason.NEVER_FITS}
 
 
 def a_fence(**toleration: str) -> Objects:

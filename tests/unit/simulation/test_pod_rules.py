@@ -6,7 +6,7 @@ import pytest
 
 from admission.api.values.decoding import Json
 from admission.api.values.reasons import HoldReason
-from tests.unit.simulation.test_offline import RACK, Objects, fates, in_rack, job, of, simulate, teams
+from tests.unit.simulation.simulated import RACK, Objects, fates, in_rack, job, of, simulate, teams
 
 IN_ORDER = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"

@@ -5,7 +5,7 @@ from typing import Any
 from admission.api.values.reasons import DenyReason
 from admission.simulation import expand as simulation_expand
 from admission.simulation.claim_defaults import Act
-from tests.unit.simulation.test_offline import expand, fates, job, node, simulate, teams
+from tests.unit.simulation.simulated import expand, fates, job, node, simulate, teams
 
 Json = dict[str, Any]
 

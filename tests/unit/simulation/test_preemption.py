@@ -3,7 +3,7 @@
 from typing import Any
 
 from admission.simulation.offline import Verdict
-from tests.unit.simulation.test_offline import RUNNING, Objects, fates, job, node, objects, of, simulate, teams, use_of
+from tests.unit.simulation.simulated import RUNNING, Objects, fates, job, node, objects, of, simulate, teams, use_of
 
 
 def preempting(objects: Objects, **preemption: str) -> Objects:

@@ -6,7 +6,7 @@ import pytest
 
 from admission.api.values.reasons import HoldReason
 from admission.simulation.offline import Outcome, Verdict
-from tests.unit.simulation.test_offline import Objects, fates, job, of, simulate, use_of
+from tests.unit.simulation.simulated import Objects, fates, job, of, simulate, use_of
 
 MODEL = "device.attributes['gpu.example.com'].model == '{}'"
 FENCE: Objects = [

@@ -13,7 +13,7 @@ from admission.api.values.reasons import DenyReason, HoldReason
 from admission.simulation.replay import cluster, figures as replay_figures, player
 from admission.simulation.replay.cluster import ReplayCluster
 from admission.simulation.replay.player import Policy, ReplayResult
-from tests.unit.simulation.test_offline import Objects, expand, job, node, objects, teams
+from tests.unit.simulation.simulated import Objects, expand, job, node, objects, teams
 
 
 def town(*parts: Objects) -> ReplayCluster:

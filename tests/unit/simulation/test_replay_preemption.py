@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from tests.unit.simulation.test_offline import Objects, node, teams
+from tests.unit.simulation.simulated import Objects, node, teams
 from tests.unit.simulation.test_replay import play, queue, row, starts, town
 
 

@@ -10,7 +10,7 @@ from admission.simulation.replay import figures, player
 from admission.simulation.replay.autoscaler import Delays
 from admission.simulation.replay.cluster import ReplayCluster
 from admission.simulation.replay.player import Policy, ReplayResult
-from tests.unit.simulation.test_offline import node, teams
+from tests.unit.simulation.simulated import node, teams
 from tests.unit.simulation.test_replay import row, starts, strict, town, trace, why
 from tests.unit.simulation.test_shapes import shape
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from admission.api.values.names import QUEUE
-from tests.unit.simulation.test_offline import Objects, expand, fates, job, node, of, simulate, teams
+from tests.unit.simulation.simulated import Objects, expand, fates, job, node, of, simulate, teams
 from tests.unit.simulation.test_workloads import owned
 
 Json = dict[str, Any]

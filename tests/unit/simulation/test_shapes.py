@@ -9,7 +9,7 @@ import pytest
 from admission.api.values import names
 from admission.simulation import offline
 from admission.simulation.offline import NewNodes, Outcome
-from tests.unit.simulation.test_offline import Objects, expand, fates, job, node, teams
+from tests.unit.simulation.simulated import Objects, expand, fates, job, node, teams
 
 
 def shape(name: str, gpus: int, most: int = 4, price: Any = None) -> Objects:

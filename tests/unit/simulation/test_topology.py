@@ -4,7 +4,7 @@ from typing import Any
 
 from admission.api.muster.gangs import DomainReport, DomainRequest, TopologyReport
 from admission.api.values.reasons import DenyReason, HoldReason
-from tests.unit.simulation.test_offline import RACK, Objects, fates, in_rack, job, nodes_of, of, simulate, teams
+from tests.unit.simulation.simulated import RACK, Objects, fates, in_rack, job, nodes_of, of, simulate, teams
 
 HARDWARE = [*in_rack("r1", "a", 2), *in_rack("r1", "b", 2), *in_rack("r2", "c", 2)]
 

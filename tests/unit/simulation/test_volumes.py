@@ -6,7 +6,7 @@ import pytest
 
 from admission.api.values import names
 from admission.api.values.reasons import HoldReason
-from tests.unit.simulation.test_offline import Objects, fates, job, node, nodes_of, of, simulate, teams
+from tests.unit.simulation.simulated import Objects, fates, job, node, nodes_of, of, simulate, teams
 
 ZONE = "topology.kubernetes.io/zone"
 HOST = "kubernetes.io/hostname"

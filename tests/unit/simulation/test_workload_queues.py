@@ -13,7 +13,7 @@ from admission.review.caches import ReviewCaches
 from admission.simulation import lint
 from tests.unit.podpolicy import test_workload_queue as webhook
 from tests.unit.podpolicy.test_workload_queue import AGREE, CONFLICTS, EVERY, KUEUE
-from tests.unit.simulation.test_offline import Objects, expand, fates, job, node, of, simulate, teams
+from tests.unit.simulation.simulated import Objects, expand, fates, job, node, of, simulate, teams
 from tests.unit.webhook.cases import a_pod
 
 QUEUES: Objects = [

@@ -6,7 +6,7 @@ import pytest
 
 from admission.api.values import names
 from admission.api.values.names import Held
-from tests.unit.simulation.test_offline import (
+from tests.unit.simulation.simulated import (
     Objects,
     expand,
     fates,
