@@ -1,4 +1,4 @@
-"""A fake API server and a connection to it."""
+"""A fake API server, a connection to it, and a reporter that writes there."""
 
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -9,7 +9,9 @@ import yaml
 
 from admission.kube.client.connection import Connection, RetryPolicy
 from admission.kube.client.credentials import ClusterSelection
+from admission.kube.writers.status import Reporter
 from tests.integration.kube.fake_api import FakeApi
+from tests.integration.kube.reports import ticking
 
 QUICK = RetryPolicy(tries=3, timeout=5.0, base=0.001, longest=0.01)
 
@@ -52,3 +54,8 @@ def kubeconfig(tmp_path: Path) -> Callable[[str], Path]:
 async def connection(api: FakeApi, kubeconfig: Callable[[str], Path]) -> AsyncIterator[Connection]:
     async with Connection(ClusterSelection(kubeconfig=kubeconfig(api.url)), retry_policy=QUICK) as opened:
         yield opened
+
+
+@pytest.fixture
+def reporter(connection: Connection) -> Reporter:
+    return Reporter(connection, clock=ticking())
