@@ -18,7 +18,7 @@ from admission.dashboard.auth import authentication, rbac, session as auth_sessi
 from admission.dashboard.auth.authentication import Proxies
 from admission.dashboard.auth.session import Sessions
 from admission.errors import ClusterUnavailableError, FixError, ForbiddenError
-from tests import dashboards
+from tests import dashboard_clusters, dashboards
 from tests.dashboards import ADMIN, NOBODY, Site
 
 PAGE = {"Accept": "text/html"}
@@ -408,7 +408,7 @@ def test_a_session_outlives_a_change_of_secrets() -> None:
 
 
 async def test_a_user_with_rights_to_single_namespaces_of_too_many_is_asked_to_name_one() -> None:
-    cluster = dashboards.Cluster().queue("q")
+    cluster = dashboard_clusters.Cluster().queue("q")
     for number in range(rbac.MOST_NAMESPACES + 1):
         cluster.gang(f"ns-{number}/g", "q")
     reviews = dashboards.Reviews()

@@ -12,7 +12,7 @@ from admission.api.kubernetes.access_review import Question
 from admission.dashboard import gang_listings
 from admission.dashboard.pages import gang_objects
 from admission.errors import ClusterUnavailableError
-from tests import dashboards
+from tests import dashboard_clusters, dashboards
 from tests.dashboards import ADMIN, MEMBER, Listings, Site
 
 PAGE = "/gangs/team-a/train"
@@ -128,7 +128,7 @@ async def test_a_page_shows_fifty_events_and_says_where_earlier_ones_are() -> No
 async def test_thousands_of_pods_are_summed_and_come_in_pages_those_that_fail_first() -> None:
     running = [(f"train-{number}", "1/1", "Running", "0", "5m", "", "node-1") for number in range(3_999)]
     pods = [*running, ("train-3999", "0/1", "OOMKilled", "1", "5m", "", "node-1")]
-    cluster = dashboards.a_cluster()
+    cluster = dashboard_clusters.a_cluster()
     cluster.change("team-a/train", plan=None)
     async with (
         dashboards.a_site(cluster=cluster, listed=Listings(pods)) as site,

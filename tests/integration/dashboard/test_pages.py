@@ -13,7 +13,7 @@ import pytest
 from admission.api.values import names
 from admission.dashboard.auth.rbac import LEDGERS
 from admission.errors import LedgerUnavailableError
-from tests import dashboards
+from tests import dashboard_clusters, dashboards
 from tests.dashboard_books import Books
 from tests.dashboards import ADMIN, MEMBER, NOBODY, Site
 from tests.integration import ledgers, lives
@@ -140,7 +140,7 @@ async def test_a_dashboard_page_shows_the_expected_text(reader: Reader, path: st
 
 async def test_a_queue_that_holds_workloads_says_so_and_a_gang_how_many_pods_are_to_come() -> None:
     spec = {"holdAt": "Workload", "aliases": ["user-queue", "root.team-a"]}
-    cluster = dashboards.Cluster().queue("q", spec=spec).gang("team-a/train", "q", pods=0, expected=4)
+    cluster = dashboard_clusters.Cluster().queue("q", spec=spec).gang("team-a/train", "q", pods=0, expected=4)
     async with dashboards.a_site(cluster=cluster) as site, aiohttp.ClientSession() as session:
         reader = Reader(site, session)
         queue, gang = await reader.get("/queues/q"), await reader.get("/gangs/team-a/train")
@@ -150,7 +150,7 @@ async def test_a_queue_that_holds_workloads_says_so_and_a_gang_how_many_pods_are
     assert "4 to come when it starts" in gang.text
 
 
-def autoscaled() -> dashboards.Cluster:
+def autoscaled() -> dashboard_clusters.Cluster:
     """Return a cluster with one node of a shape, and gangs that asked for more, wait for more, or run."""
     held = {
         "reason": "NodesNeeded",
@@ -160,7 +160,7 @@ def autoscaled() -> dashboards.Cluster:
     late = {"reason": "NodesNeeded", "message": "it runs", "details": {"nodes": 1}}
     earlier, joined = (names.node_to_come("x8", 1, datetime(2026, 11, day, tzinfo=UTC)) for day in (1, 2))
     return (
-        dashboards.Cluster()
+        dashboard_clusters.Cluster()
         .queue("q")
         .node("node-1", shape="x8")
         .shape("x8", most=6, up="NodesUp", pricePerHour="2")
@@ -196,7 +196,7 @@ async def test_shapes_say_which_nodes_are_expected_for_whom_and_a_gang_where_its
 
 
 async def test_a_gangs_life_begins_before_its_gang_is_made() -> None:
-    cluster = dashboards.Cluster().queue("q").gang("ns/train", "q")
+    cluster = dashboard_clusters.Cluster().queue("q").gang("ns/train", "q")
     books = Books([ledgers.a_gang("uid-train"), ledgers.a_gang("another")])
     async with dashboards.a_site(books=books, cluster=cluster) as site, aiohttp.ClientSession() as session:
         answer = await Reader(site, session).get("/gangs/ns/train")
@@ -206,9 +206,9 @@ async def test_a_gangs_life_begins_before_its_gang_is_made() -> None:
 
 async def test_the_entries_of_a_gang_that_its_pods_name_are_shown() -> None:
     """The books know it by namespace and name, its Gang has a UID."""
-    cluster = dashboards.Cluster().queue("q").gang("ns/train", "q")
+    cluster = dashboard_clusters.Cluster().queue("q").gang("ns/train", "q")
     entries = [ledgers.a_gang(uid) for uid in ("ns/train", "ns/train-2")]
-    books = Books([replace(one, gang=one.gang_uid, at=dashboards.NOW) for one in entries])
+    books = Books([replace(one, gang=one.gang_uid, at=dashboard_clusters.NOW) for one in entries])
     async with dashboards.a_site(books=books, cluster=cluster) as site, aiohttp.ClientSession() as session:
         answer = await Reader(site, session).get("/gangs/ns/train")
 
@@ -231,7 +231,7 @@ async def test_pods_without_claims_are_shown_by_what_their_meter_counts(tmp_path
     url = await ledgers.a_ledger(tmp_path)
     cluster_in_books = await lives.posted(url, await lives.without_claims())
     quota, plan = {"meter": "credits", "nominal": "40"}, [{"pod": "train-0", "node": "a", "claims": []}]
-    cluster = dashboards.Cluster().queue("q", spec={"quotas": [quota]}, use={**quota, "used": "4"})
+    cluster = dashboard_clusters.Cluster().queue("q", spec={"quotas": [quota]}, use={**quota, "used": "4"})
     cluster.gang("team/train", "q", "Running", plan=plan, charges={"credits": "8"})
     async with (
         opened(url, cluster_in_books) as books,
@@ -332,7 +332,7 @@ async def test_before_the_cluster_was_read_nothing_is_shown(reader: Reader) -> N
 async def test_what_others_have_written_is_escaped() -> None:
     evil = '<script>alert("1")</script>'
     hold = {"reason": "DevicesBusy", "message": evil, "details": {evil: evil}}
-    cluster = dashboards.Cluster().queue("q").gang("team-a/evil", "q", hold=hold)
+    cluster = dashboard_clusters.Cluster().queue("q").gang("team-a/evil", "q", hold=hold)
     async with dashboards.a_site(cluster=cluster) as site, aiohttp.ClientSession() as session:
         reader = Reader(site, session)
         pages = [await reader.get(path) for path in ("/", "/gangs", "/gangs/team-a/evil", f"/queues?q={evil}")]
@@ -378,7 +378,7 @@ async def test_columns_sort(reader: Reader, path: str, names: list[str]) -> None
 
 
 async def test_pages_are_cut_and_counted() -> None:
-    cluster = dashboards.Cluster().queue("q")
+    cluster = dashboard_clusters.Cluster().queue("q")
     for number in range(120):
         cluster.gang(f"team-a/g-{number:03}", "q", minutes=number)
     async with dashboards.a_site(cluster=cluster) as site, aiohttp.ClientSession() as session:

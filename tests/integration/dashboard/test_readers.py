@@ -16,7 +16,8 @@ from admission.api.values.names import MeterName, QueueName
 from admission.dashboard.ledger_queries import Amounts, Line, Statement, Window
 from tests import dashboards, teams
 from tests.dashboard_books import Books
-from tests.dashboards import ADMIN, MEMBER, Cluster
+from tests.dashboard_clusters import Cluster
+from tests.dashboards import ADMIN, MEMBER
 from tests.teams import OURS, SECRETS, Scene
 
 NOTHING = Amounts(0, 0, 0, 0)

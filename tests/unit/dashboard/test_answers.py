@@ -14,9 +14,9 @@ from admission.dashboard.devices.gang_capacity import GangCapacity, Shape
 from admission.dashboard.pages.devices import gang_capacity as page
 from admission.dashboard.pages.devices.gang_capacity import Answers
 from admission.errors import CapacityBusyError
-from tests import dashboards
+from tests import dashboard_clusters
 
-OBSERVED = dashboards.Cluster().observe()
+OBSERVED = dashboard_clusters.Cluster().observe()
 
 
 class Slow:

@@ -10,7 +10,7 @@ from admission.api.kubernetes.devices import DeviceClass
 from admission.dashboard.devices import capacity, inventory
 from admission.dashboard.devices.capacity import ClassCapacity, ClassMembers
 from admission.dashboard.devices.inventory import DeviceHolders, Inventory
-from tests.dashboards import DRIVER, Cluster
+from tests.dashboard_clusters import DRIVER, Cluster
 
 
 def a_class(name: str, *texts: str) -> DeviceClass:

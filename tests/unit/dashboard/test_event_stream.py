@@ -11,13 +11,13 @@ from admission.api.muster.observed import ObservedObjects
 from admission.dashboard.auth.rbac import CachedReviewer, Rights
 from admission.dashboard.pages import event_stream
 from admission.dashboard.pages.event_stream import MOST_OF_A_VISITOR, Streams
-from tests import dashboards
+from tests import dashboard_clusters, dashboards
 from tests.dashboards import ADMIN, MEMBER, NOBODY, Reviews
 
 
 def a_change(what: str) -> tuple[ObservedObjects, ObservedObjects]:
     """Return two observations that differ in a gang's hold, a gang's plan, a queue, a node or a claim."""
-    before = dashboards.a_cluster().observe()
+    before = dashboard_clusters.a_cluster().observe()
     kind, _, key = what.partition(" ")
     objects = dict(getattr(before, kind))
     if key.endswith(" replanned"):

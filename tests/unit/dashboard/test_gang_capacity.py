@@ -11,17 +11,17 @@ from admission.api.values.names import QueueName
 from admission.dashboard.devices import gang_capacity
 from admission.dashboard.devices.gang_capacity import GangCapacity, Shape
 from admission.scheduling import fragments
-from tests import dashboards
+from tests import dashboard_clusters
 
 CLASS = "gpu"
 CARD = 80 * 2**30
 """The memory of a device."""
 
 
-def a_cluster() -> dashboards.Cluster:
+def a_cluster() -> dashboard_clusters.Cluster:
     """Return two nodes of four devices: one is free but for a small gang, of the other one device is free."""
     return (
-        dashboards.Cluster()
+        dashboard_clusters.Cluster()
         .node("node-1", gpus=4)
         .node("node-2", gpus=4)
         .queue("q", gpus=6, used=4)
@@ -33,7 +33,7 @@ def a_cluster() -> dashboards.Cluster:
     )
 
 
-def find(pods: int, devices: int, queue: str = "", cluster: dashboards.Cluster | None = None) -> GangCapacity:
+def find(pods: int, devices: int, queue: str = "", cluster: dashboard_clusters.Cluster | None = None) -> GangCapacity:
     shape = gang_capacity.shape(pods, devices, CLASS)
     assert shape is not None
     return gang_capacity.find((cluster or a_cluster()).observe(), shape, QueueName(queue))
@@ -89,7 +89,7 @@ METERS: dict[str, tuple[Any, int, int, str]] = {
 
 @pytest.mark.parametrize(("source", "quota", "starts", "stopped"), METERS.values(), ids=METERS)
 def test_quota_counts_by_what_the_devices_are_charged(source: Any, quota: int, starts: int, stopped: str) -> None:
-    cluster = dashboards.Cluster().queue("q", gpus=quota)
+    cluster = dashboard_clusters.Cluster().queue("q", gpus=quota)
     cluster = cluster.parted_node("node-1") if "counter" in source else cluster.node("node-1", gpus=8)
     spec = {"sources": [{"deviceClasses": [CLASS], **source}]}
     measuring = observed.decode_meter({"metadata": {"name": "gpus"}, "spec": spec})

@@ -8,14 +8,14 @@ import pytest
 
 from admission.api.muster.observed import ObservedObjects
 from admission.dashboard.devices.inventory import DeviceHolders, Holder
-from tests import dashboards
+from tests import dashboard_clusters
 
 V = TypeVar("V")
 
 
 def a_view(random: Random) -> ObservedObjects:
     """Eight gangs with places, some of which have their devices, on devices that others may have as well."""
-    cluster = dashboards.Cluster()
+    cluster = dashboard_clusters.Cluster()
     for at in range(8):
         pods = [
             ("node", random.sample([f"gpu-{n}" for n in range(6)], random.randint(1, 2)))
@@ -48,10 +48,12 @@ def test_device_holders_updated_by_changes_equal_holders_from_scratch(seed: int)
 
 
 def test_an_allocated_claim_holds_its_devices_and_a_granted_claim_its_planned_devices() -> None:
-    cluster = dashboards.Cluster()
+    cluster = dashboard_clusters.Cluster()
     cluster.gang("team/runs", "q", "Running", places=[("node", ["gpu-0"])])
     cluster.gang("team/starts", "q", "Reserved", places=[("node", ["gpu-1"])], allocated=False)
-    cluster.claim("team/other", [{"request": "gpu", "driver": dashboards.DRIVER, "pool": "node", "device": "gpu-2"}])
+    cluster.claim(
+        "team/other", [{"request": "gpu", "driver": dashboard_clusters.DRIVER, "pool": "node", "device": "gpu-2"}]
+    )
     view = cluster.observe()
 
     holders = DeviceHolders().updated(view.claims, view.gangs).holders

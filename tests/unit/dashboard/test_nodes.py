@@ -4,7 +4,7 @@ import pytest
 
 from admission.dashboard.pages.devices import nodes
 from admission.dashboard.view_model import ClusterView
-from tests.dashboards import Cluster
+from tests.dashboard_clusters import Cluster
 
 CLOSED = {
     "nothing": ([], False, ""),

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from admission.dashboard import view_model
-from tests.dashboards import NOW, Cluster
+from tests.dashboard_clusters import NOW, Cluster
 
 ADMITTED = NOW - timedelta(minutes=20)
 """When gangs of the test's cluster have been let in, and have run."""
