@@ -5,7 +5,7 @@ exist yet is admitted, since manifests are applied in any order. If a stored que
 its other fields may be changed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from admission.api import suggestions
 from admission.api.kubernetes.meta import Meta
@@ -127,43 +127,36 @@ def _lends_more_than_it_has(quota: Quota) -> bool:
 
 def _competing_defaults(queue: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
     """Yield other queues that are the default of the same namespaces."""
-    if not queue.default or queue.namespaces is None:
-        return
-    labels = {
-        name: namespace.labels
-        for name, namespace in snapshot.namespaces.items()
-        if queue.namespaces.matches(namespace.labels)
-    }
-    for other in sorted(snapshot.queues.values(), key=lambda other: other.name):
-        if other.name == queue.name or not other.default or other.namespaces is None or other.meta.deleted is not None:
-            continue
-        shared = sorted(name for name, namespace_labels in labels.items() if other.namespaces.matches(namespace_labels))
-        if shared:
-            where = f"{'namespace' if len(shared) == 1 else 'namespaces'} {findings.listed(shared)}"
-            message = f"queue {other.name} is the default of {where} as well; pods there that name no queue enter none"
-            yield _warning("spec.default", message)
+    defaults = [other for other in snapshot.queues.values() if queue.default and other.default]
+    for other, where in _sharing_namespaces(queue, defaults, snapshot):
+        message = f"queue {other.name} is the default of {where} as well; pods there that name no queue enter none"
+        yield _warning("spec.default", message)
 
 
 def _duplicate_aliases(queue: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
     """Yield other queues with the same alias in the same namespaces."""
-    if not queue.aliases or queue.namespaces is None:
+    with_same = [other for other in snapshot.queues.values() if not queue.aliases.isdisjoint(other.aliases)]
+    for other, where in _sharing_namespaces(queue, with_same, snapshot):
+        same = findings.listed(sorted(queue.aliases & other.aliases))
+        message = f"queue {other.name} is called {same} in {where} as well; pods there that name it are refused"
+        yield _warning("spec.aliases", message)
+
+
+def _sharing_namespaces(queue: Queue, among: Sequence[Queue], snapshot: Snapshot) -> Iterator[tuple[Queue, str]]:
+    """Yield the other queues of some that select namespaces of a queue, by name, each with a text that names these."""
+    if queue.namespaces is None or not among:
         return
     labels = {
         name: namespace.labels
         for name, namespace in snapshot.namespaces.items()
         if queue.namespaces.matches(namespace.labels)
     }
-    for other in sorted(snapshot.queues.values(), key=lambda other: other.name):
-        same = sorted(queue.aliases & other.aliases)
-        if other.name == queue.name or not same or other.namespaces is None or other.meta.deleted is not None:
+    for other in sorted(among, key=lambda other: other.name):
+        if other.name == queue.name or other.namespaces is None or other.meta.deleted is not None:
             continue
         shared = sorted(name for name, namespace_labels in labels.items() if other.namespaces.matches(namespace_labels))
         if shared:
-            where = f"{'namespace' if len(shared) == 1 else 'namespaces'} {findings.listed(shared)}"
-            message = (
-                f"queue {other.name} is called {findings.listed(same)} in {where} as well; pods there that name it"
-            )
-            yield _warning("spec.aliases", f"{message} are refused")
+            yield other, f"{'namespace' if len(shared) == 1 else 'namespaces'} {findings.listed(shared)}"
 
 
 def _overcommitted(queue: Queue, old: Tree, new: Tree, snapshot: Snapshot) -> Iterator[ObjectFinding]:
