@@ -50,6 +50,9 @@ KEPT = frozenset({node_shapes.UP})
 """What stays in the status of a NodeShape that cannot be read: only there is it known when its nodes were last up."""
 
 
+NO_POLICIES = Policies({}, {})
+
+
 class ReportedPlacement(NamedTuple):
     """Which side chose a gang's devices, and why."""
 
@@ -68,13 +71,11 @@ PREEMPTED_RETENTION = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusInputs:
-    """The inputs of status reports after a cycle."""
+    """The inputs of the statuses of gangs and queues after a cycle."""
 
     snapshot: Snapshot
     book: Book
     tree: Tree
-    meters: Meters
-    health: MeterHealth = meter_health.NOTHING
     records_use: bool = True
     """Whether it is recorded what devices do."""
     idle: Mapping[GangUid, IdleDevices] = field(default_factory=dict)
@@ -92,14 +93,8 @@ class StatusInputs:
     chosen: Mapping[GangUid, Chosen] = field(default_factory=dict)
     """The placement of gangs that this leader has admitted."""
     protections: Protections = NOTHING
-    policies: Policies = field(default_factory=lambda: Policies({}, {}))
-    """The ClaimPolicies, compiled."""
-    templates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By policy, which of its templates differ from what it wants."""
     later: Mapping[GangUid, tuple[str, ...]] = field(default_factory=dict)
     """Why pods that a workload makes later never fit, by the UID of the workload."""
-    shapes: tuple[ConditionReport, ...] = ()
-    """The conditions of NodeShapes."""
     needed: Mapping[GangUid, NodesNeeded] = field(default_factory=dict)
     """What held gangs need of nodes that are not there."""
     schedulers: frozenset[str] = frozenset({DEFAULT_SCHEDULER})
@@ -269,19 +264,31 @@ def charge_of(placement: Placement | None) -> Charge:
     return total
 
 
-def conditions(inputs: StatusInputs) -> list[ConditionReport]:
-    """Return the conditions of every meter, claim policy and node shape."""
-    meters = [
-        _conditions("meters", name, meter.meta.generation, _ready(name, meter.classes, inputs))
-        for name, meter in sorted(inputs.snapshot.meters.items())
+def conditions(
+    snapshot: Snapshot,
+    meters: Meters,
+    *,
+    health: MeterHealth = meter_health.NOTHING,
+    policies: Policies = NO_POLICIES,
+    templates: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    shapes: Iterable[ConditionReport] = (),
+) -> list[ConditionReport]:
+    """Return the conditions of every meter, claim policy and node shape.
+
+    meters, policies: compiled. templates: by policy, which of its templates differ from what it wants. shapes: the
+    conditions of NodeShapes that can be read.
+    """
+    counting = [
+        _conditions("meters", name, meter.meta.generation, _ready(name, meter.classes, snapshot, meters, health))
+        for name, meter in sorted(snapshot.meters.items())
     ]
     malformed = [
         ConditionReport(plural=plural, name=name, generation=0, conditions=(_malformed(error),), keeps=keeps)
         for plural, kind, keeps in (("meters", "Meter", frozenset[str]()), ("nodeshapes", "NodeShape", KEPT))
-        for (of, name), error in sorted(inputs.snapshot.malformed.items())
+        for (of, name), error in sorted(snapshot.malformed.items())
         if of == kind
     ]
-    return [*meters, *malformed, *inputs.shapes, *status.conditions(inputs.policies, inputs.snapshot, inputs.templates)]
+    return [*counting, *malformed, *shapes, *status.conditions(policies, snapshot, templates)]
 
 
 def _malformed(error: MalformedObjectError) -> Condition:
@@ -403,14 +410,16 @@ def _plan(placement: Placement | None) -> tuple[PlannedPod, ...]:
     )
 
 
-def _ready(name: MeterName, classes: Iterable[str], inputs: StatusInputs) -> Condition:
-    problems = inputs.meters.problems.get(name)
+def _ready(
+    name: MeterName, classes: Iterable[str], snapshot: Snapshot, meters: Meters, health: MeterHealth
+) -> Condition:
+    problems = meters.problems.get(name)
     if problems:
         return condition("Ready", "Malformed", f"meter {name}: {'; '.join(map(str, problems))}", holds=False)
-    failure = inputs.health.failures.get(name)
+    failure = health.failures.get(name)
     if failure is not None:
         return condition("Ready", "FailsOnDevices", failure.message, holds=False)
-    missing = sorted(set(classes) - set(inputs.snapshot.classes))
+    missing = sorted(set(classes) - set(snapshot.classes))
     if missing:
         message = f"counts; no DeviceClass is called {', '.join(missing)} yet"
         return condition("Ready", "ClassMissing", message, holds=True)

@@ -274,7 +274,6 @@ class GangEviction:
             snapshot=inputs.snapshot,
             book=self.mirror.book,
             tree=inputs.tree,
-            meters=inputs.meters,
             backoffs=self.evictions.backoffs,
             evicted=self.evictions.evicted,
             answered=self.evictions.answered,

@@ -129,28 +129,31 @@ class CycleReport:
 
     def make(self, inputs: CycleInputs, decided: Collection[GangUid]) -> Statuses:
         """Return the status of every gang that changed, and of every queue, meter and claim policy."""
+        conditions = gang.conditions(
+            inputs.snapshot,
+            inputs.meters,
+            health=self.cache.health,
+            policies=self.policies.policies(inputs.snapshot),
+            templates=self.templates.troubles(),
+            shapes=self.shapes.conditions(inputs.snapshot, inputs.now),
+        )
         balances = self.mirror.reported_balances(inputs)
         basis = gang.StatusInputs(
             snapshot=inputs.snapshot,
             book=self.mirror.book,
             tree=inputs.tree,
-            meters=inputs.meters,
             decisions=self.statuses.decisions,
             backoffs=self.evictions.backoffs,
             evicted=self.evictions.evicted,
             answered=self.evictions.answered,
-            health=self.cache.health,
             budgets=budget.uses(inputs.tree, balances) if balances is not None else {},
             chosen=self.in_flight.modes,
             placement_holds=self.log.placement_holds,
             refused={name: refusal.message for name, refusal in self.queues.refusals.items()},
             protections=self.fences.protections,
-            policies=self.policies.policies(inputs.snapshot),
             estimates=self.backfill.estimates,
-            templates=self.templates.troubles(),
             schedulers=self.settings.schedulers,
             later=self.later_waves.answers,
-            shapes=self.shapes.conditions(inputs.snapshot, inputs.now),
             needed=self.node_needs.needed,
             records_use=self.idle.records,
             over_memory=self._over_memory(inputs),
@@ -159,7 +162,7 @@ class CycleReport:
             now=inputs.clock,
         )
         gangs = self.statuses.make_gangs(inputs.by_uid, decided, basis, self.log.defects)
-        return gangs, self.statuses.make_queues(basis), gang.conditions(basis)
+        return gangs, self.statuses.make_queues(basis), conditions
 
     def _over_memory(self, inputs: CycleInputs) -> Mapping[GangUid, MemoryExceeded]:
         """Return the gangs over their memory; before anything was read, those that their status names."""

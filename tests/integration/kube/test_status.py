@@ -14,6 +14,7 @@ from admission.api.schemas import crds
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import MeterName, NodeName, QueueName, Uid
 from admission.api.values.reasons import Denial, DenyReason, Hold, HoldReason
+from admission.dra.metering import device_meters
 from admission.errors import FixError, MalformedObjectError, Problem
 from admission.kube.cache import watched_resources
 from admission.kube.cache.store import Store
@@ -21,10 +22,8 @@ from admission.kube.client.connection import Connection, PatchKind
 from admission.kube.writers import status_encoding
 from admission.kube.writers.status import Reporter
 from admission.status import gang as status_gang
-from tests.builders import a_cluster
 from tests.integration.kube.fake_api import FakeApi, status
 from tests.integration.kube.reports import START, a_report, ticking
-from tests.unit.status.test_gang import facts_of
 
 GANGS = watched_resources.GANGS.path
 GANG = "/apis/muster.dev/v1alpha1/namespaces/team/gangs/train"
@@ -298,9 +297,9 @@ async def test_a_shape_that_cannot_be_read_goes_on_to_say_when_its_nodes_were_la
     stored = {"metadata": {"name": "x"}, "status": {"conditions": [up, {"type": "Ready", "status": "True"}]}}
     api.put("/apis/muster.dev/v1alpha1/nodeshapes", stored)
     error = MalformedObjectError("NodeShape", "x", (Problem("spec.maxCount", "is odd"),))
-    facts = replace(facts_of(a_cluster()), snapshot=Snapshot(malformed={("NodeShape", "x"): error}))
+    snapshot = Snapshot(malformed={("NodeShape", "x"): error})
 
-    (report,) = [one for one in status_gang.conditions(facts) if one.plural == "nodeshapes"]
+    (report,) = status_gang.conditions(snapshot, device_meters.NONE)
     await reporter.conditions(report)
 
     written = api.last("PATCH", "/apis/muster.dev/v1alpha1/nodeshapes/x/status").body["status"]["conditions"]

@@ -46,7 +46,6 @@ def facts_of(builder: ClusterBuilder, **used: int) -> StatusInputs:
         snapshot=snapshot,
         book=Book(balances=balances),
         tree=Tree.build(snapshot.queues.values()),
-        meters=device_meters.compile_meters(snapshot.meters.values()),
     )
 
 
@@ -105,8 +104,7 @@ def ready(price: str, *, malformed: bool = False) -> Condition:
         snapshot = replace(snapshot, meters={}, malformed={("Meter", "price"): error})
     compiled = device_meters.compile_meters(snapshot.meters.values())
     health = meter_health.check(compiled, snapshot.slices, snapshot.classes, selectors=Selectors())
-    facts = StatusInputs(snapshot=snapshot, book=Book(), tree=Tree(), meters=compiled, health=health)
-    (report,) = gang.conditions(facts)
+    (report,) = gang.conditions(snapshot, compiled, health=health)
     (condition,) = report.conditions
     assert (report.plural, report.name) == ("meters", "price")
     return condition
@@ -202,10 +200,10 @@ def test_the_gang_object_of_an_evicted_named_gang_stays_for_a_while() -> None:
 
 
 def test_a_meter_of_a_class_that_is_not_there_counts_and_says_so() -> None:
-    facts = facts_of(a_cluster())
-    facts = replace(facts, snapshot=replace(facts.snapshot, classes={}))
+    snapshot = replace(a_cluster().snapshot(), classes={})
+    compiled = device_meters.compile_meters(snapshot.meters.values())
 
-    found = {report.name: report.conditions[0] for report in gang.conditions(facts)}
+    found = {report.name: report.conditions[0] for report in gang.conditions(snapshot, compiled)}
 
     assert (found[GPUS].status, found[GPUS].reason) == (ConditionStatus.TRUE, "ClassMissing")
     assert found[GPUS].message == f"counts; no DeviceClass is called {CLASS} yet"

@@ -13,7 +13,6 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.api.values.reasons import EvictionReason, Hold, HoldReason
-from admission.dra.metering import device_meters
 from admission.quota.tree import Tree
 from admission.scheduling.backfill import reservations
 from admission.scheduling.checks.chain import Decision
@@ -29,7 +28,7 @@ NO_GANGS: Mapping[GangUid, Group] = {}
 
 
 def inputs(snapshot: Snapshot, **more: Any) -> StatusInputs:
-    return StatusInputs(snapshot=snapshot, book=Book(), tree=Tree(), meters=device_meters.NONE, now=NOON, **more)
+    return StatusInputs(snapshot=snapshot, book=Book(), tree=Tree(), now=NOON, **more)
 
 
 def test_the_object_of_an_evicted_gang_is_over_as_soon_as_its_time_has_come_though_nothing_else_changes() -> None:
