@@ -1,10 +1,9 @@
-"""How little devices were in use of late, against a plain look at every row."""
+"""How little devices were in use of late."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, strategies as st
 
 from admission.accounting.recent_use import MICRO, LowUse, RecentUse, percent_in_use
 from admission.api.muster.ledger_entries import MeasuredUsage
@@ -92,17 +91,6 @@ ROWS = {
 @pytest.mark.parametrize(("rows", "found"), ROWS.values(), ids=ROWS)
 def test_since_when_a_gang_is_in_little_use(rows: list[MeasuredUsage], found: LowUse | None) -> None:
     assert below(rows, 5) == found
-
-
-@given(st.lists(st.lists(st.integers(0, 100), min_size=1, max_size=3), min_size=1, max_size=30), st.integers(1, 100))
-def test_every_row_since_then_is_below_and_the_one_before_is_not(hours: list[list[int]], percent: int) -> None:
-    rows = [a_row(at(hour), percent=value) for hour, values in enumerate(hours) for value in values]
-    since = len(hours)
-    while since and max(hours[since - 1]) < percent:
-        since -= 1
-
-    expected = LowUse(at(since), at(len(hours))) if since < len(hours) else None
-    assert below(rows, percent) == expected
 
 
 def test_what_is_kept_of_a_gang_is_bounded() -> None:

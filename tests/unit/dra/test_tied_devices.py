@@ -1,10 +1,8 @@
 """Claims that tie devices by an attribute, as those of one PCIe root: what stays of use to them."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given as drawn, strategies as st
 
 from admission.api.kubernetes.devices import DeviceId
 from admission.dra import gang_planner
@@ -223,47 +221,3 @@ def test_without_what_pods_request_beside_devices_nothing_changes() -> None:
 
     assert isinstance(plan, Plan)
     assert given(plan) == ["a/gpu-0"]
-
-
-GANG = st.tuples(st.integers(1, 3), st.booleans(), st.integers(1, 3))
-"""How many devices a pod wants, whether they are tied, and how many such pods a gang has."""
-
-
-@drawn(
-    st.lists(st.text("xyz", min_size=2, max_size=6), min_size=2, max_size=4),
-    st.lists(GANG, min_size=1, max_size=8),
-    st.sampled_from(Choice),
-)
-def test_the_order_of_ties_that_is_kept_is_that_found_from_scratch(
-    nodes: list[str], gangs: list[tuple[int, bool, int]], choice: Choice
-) -> None:
-    builder = a_cluster()
-    for at, roots in enumerate(nodes):
-        builder.node(f"n{at}", gpus=on_roots(*roots), allocatable={"cpu": "9", "pods": "100"})
-    state, kept = builder.cluster(), Selectors()
-    for number, (count, is_tied, size) in enumerate(gangs):
-        pods = [(tied if is_tied else single)(f"g{number}-{at}", count) for at in range(size)]
-
-        plan, fresh, whole = (
-            gang_planner.plan(
-                pods,
-                cluster,
-                selectors=selectors,
-                steps=STEPS,
-                beside=BESIDE,
-                kinds_of_use=(*PAIRS, *FOURS),
-                choice=choice,
-            )
-            # A what-if state is searched as a whole.
-            for cluster, selectors in (
-                (state, kept),
-                (state, Selectors()),
-                (replace(state, is_what_if=True), Selectors()),
-            )
-        )
-
-        assert isinstance(plan, Plan) == isinstance(fresh, Plan) == isinstance(whole, Plan)
-        if isinstance(plan, Plan) and isinstance(fresh, Plan):
-            assert (plan.pods, plan.holdings) == (fresh.pods, fresh.holdings)
-            uids = {one.pod.meta.uid: one.pod for one in pods}
-            state = cluster_state.granted(state, plan, uids, pods[0].pod.meta.name)

@@ -4,7 +4,6 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 
 from admission.api.kubernetes import devices
 from admission.api.kubernetes.devices import Slice
@@ -75,18 +74,3 @@ def test_sets_of_selectors_are_looked_at_that_ask_for_the_most() -> None:
     asked = {GPUS: 1_000, **{(*T4, f"{at} == {at}"): 10 * at for at in range(1, 30)}}
 
     assert [*weights(asked, *CLUSTER)] == sorted(sorted(asked, key=asked.__getitem__)[-kinds_of_use.MOST_SELECTIONS :])
-
-
-WORLD = st.lists(
-    st.tuples(st.sampled_from("abc"), st.lists(st.sampled_from(["t4", "g2", "x"]), max_size=3)), max_size=4
-)
-ASKED = st.dictionaries(st.sampled_from([GPUS, T4, G2, NONE]), st.integers(1, 9))
-
-
-@given(st.lists(st.tuples(WORLD, ASKED), min_size=1, max_size=6))
-def test_weights_that_are_kept_are_those_counted_from_scratch(steps: list[tuple[Any, dict[Texts, int]]]) -> None:
-    kept, known = DeviceSelections(), dict[object, Slice]()
-    for world, asked in steps:
-        slices = {name: known.setdefault((name, *models), a_slice(name, *models)) for name, models in world}.values()
-
-        assert weights(asked, *slices, kept=kept) == weights(asked, *slices)
