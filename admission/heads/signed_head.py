@@ -13,7 +13,7 @@ only the escapes that JSON requires.
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -166,3 +166,17 @@ def capped(ranges: Sequence[Range]) -> tuple[Range, ...]:
     if len(ranges) <= MOST_RANGES:
         return tuple(ranges)
     return (*ranges[: MOST_RANGES - 1], (ranges[MOST_RANGES - 1][0], ranges[-1][1]))
+
+
+def not_accepted(foreign: Iterable[Range], accepted: Sequence[Range]) -> Iterator[Range]:
+    """Yield the parts of foreign ranges that are in no accepted one, in order."""
+    for first, last in sorted(foreign):
+        start = first
+        for low, high in sorted(accepted):
+            if low > last or high < start:
+                continue
+            if start < low:
+                yield start, low - 1
+            start = max(start, high + 1)
+        if start <= last:
+            yield start, last

@@ -252,7 +252,7 @@ async def _foreign_finding(
     connection: AsyncConnection, cluster: str, heads: Sequence[Head], evidence: Evidence, closed: int
 ) -> Finding | None:
     """Return a finding for the first transaction that no leader wrote, but for closings and what is accepted."""
-    for first, last in _without({one for head in heads for one in head.foreign}, evidence.accepted):
+    for first, last in signed_head.not_accepted({one for head in heads for one in head.foreign}, evidence.accepted):
         query = (
             select(transactions.c.sequence, transactions.c.kind, transactions.c.queue, transactions.c.actor)
             .where(transactions.c.cluster == cluster, transactions.c.kind != Kind.CLOSE.value)
@@ -268,17 +268,3 @@ async def _foreign_finding(
             )
             return Finding(sequence=row.sequence, what=What.FOREIGN, detail=detail)
     return None
-
-
-def _without(foreign: set[Range], accepted: Sequence[Range]) -> Iterator[Range]:
-    """Yield the parts of ranges that are not accepted, in order."""
-    for first, last in sorted(foreign):
-        start = first
-        for low, high in sorted(accepted):
-            if low > last or high < start:
-                continue
-            if start < low:
-                yield start, low - 1
-            start = max(start, high + 1)
-        if start <= last:
-            yield start, last

@@ -2,8 +2,8 @@
 
 import pytest
 
+from admission.heads import signed_head
 from admission.heads.signed_head import Range
-from admission.ledger.audit import kept_heads
 
 FOREIGN: set[Range] = {(3, 7), (9, 9)}
 ACCEPTED: dict[str, tuple[list[Range], list[Range]]] = {
@@ -17,4 +17,4 @@ ACCEPTED: dict[str, tuple[list[Range], list[Range]]] = {
 
 @pytest.mark.parametrize(("accepted", "left"), ACCEPTED.values(), ids=ACCEPTED)
 def test_of_foreign_ranges_is_left_what_is_in_no_accepted_one(accepted: list[Range], left: list[Range]) -> None:
-    assert [*kept_heads._without(FOREIGN, accepted)] == left
+    assert [*signed_head.not_accepted(FOREIGN, accepted)] == left
