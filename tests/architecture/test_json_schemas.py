@@ -62,8 +62,10 @@ def _plain(part: Any) -> Any:
 
 
 SCHEMAS = _schemas()
-REGISTRY: referencing.Registry[Any] = referencing.Registry().with_resources(
-    (file, DRAFT7.create_resource(schema)) for file, schema in SCHEMAS.items()
+REGISTRY: referencing.Registry[Any] = (
+    referencing.Registry()
+    .with_resources((file, DRAFT7.create_resource(schema)) for file, schema in SCHEMAS.items())
+    .crawl()
 )
 EXAMPLES = crds.examples()
 

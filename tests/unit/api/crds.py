@@ -5,6 +5,7 @@ Does what the API server does with an object, less the CEL rules: those are judg
 
 import copy
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,12 @@ def _is_int32(value: object) -> bool:
 
 def problems(obj: Any) -> list[str]:
     """Return what the schema of the object's kind has against it, each with its path; unknown fields are flaws."""
-    validator = jsonschema.Draft202012Validator(closed(SCHEMAS[obj["kind"]]), format_checker=FORMATS)
-    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(obj)]
+    return [f"{error.json_path}: {error.message}" for error in _validator(obj["kind"]).iter_errors(obj)]
+
+
+@cache
+def _validator(kind: str) -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(closed(SCHEMAS[kind]), format_checker=FORMATS)
 
 
 def defaulted(obj: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -309,17 +309,21 @@ def test_a_workload_of_too_many_templates_is_refused_a_queue_for_all_of_them(ent
 
 
 LONG = "x" * 3_000_000
-HOSTILE: dict[str, tuple[dict[str, Any], DenyReason]] = {
+HOSTILE: dict[str, tuple[Callable[[], dict[str, Any]], DenyReason]] = {
     "long names": (
-        workload("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": {LONG: {"template": template(LONG)}}}),
+        lambda: workload(
+            "kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": {LONG: {"template": template(LONG)}}}
+        ),
         DenyReason.UNKNOWN_QUEUE,
     ),
     "a million numbers": (
-        workload("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": [1] * 1_000_000}, **{names.QUEUE: "team-a"}),
+        lambda: workload(
+            "jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": [1] * 1_000_000}, **{names.QUEUE: "team-a"}
+        ),
         DenyReason.MALFORMED_REQUEST,
     ),
     "a hundred thousand roles": (
-        workload(
+        lambda: workload(
             "kubeflow.org/v1",
             "PyTorchJob",
             {"pytorchReplicaSpecs": {f"r{number}": {"template": {}} for number in range(100_000)}},
@@ -330,8 +334,11 @@ HOSTILE: dict[str, tuple[dict[str, Any], DenyReason]] = {
 }
 
 
-@pytest.mark.parametrize(("obj", "reason"), HOSTILE.values(), ids=HOSTILE)
-def test_a_workload_of_any_size_is_answered_within_its_time(obj: dict[str, Any], reason: DenyReason) -> None:
+@pytest.mark.parametrize(("make", "reason"), HOSTILE.values(), ids=HOSTILE)
+def test_a_workload_of_any_size_is_answered_within_its_time(
+    make: Callable[[], dict[str, Any]], reason: DenyReason
+) -> None:
+    obj = make()
     view, caches = MemoryView(cluster()), ReviewCaches()
 
     began = time.process_time()
