@@ -47,11 +47,17 @@ def rare_collections() -> Iterator[None]:
 
 @contextlib.contextmanager
 def frozen() -> Iterator[None]:
-    """Keep what there is from the garbage collector within the block, which it would visit again and again."""
-    gc.collect()
-    gc.freeze()
+    """Keep what there is from the garbage collector within the block, which it would visit again and again.
+
+    Where objects are frozen already, nothing is frozen beside them: gc.unfreeze would thaw those, too.
+    """
+    freezes = gc.get_freeze_count() == 0
+    if freezes:
+        gc.collect()
+        gc.freeze()
     try:
         with rare_collections():
             yield
     finally:
-        gc.unfreeze()
+        if freezes:
+            gc.unfreeze()

@@ -6,8 +6,8 @@ from hypothesis import given, strategies as st
 
 from admission.dra import gang_planner
 from admission.dra.inventory.selectors import Selectors
-from admission.dra.requests.kinds_of_use import Selection
 from admission.dra.requests.gang_request import Choice, Plan
+from admission.dra.requests.kinds_of_use import Selection
 from admission.dra.state import cluster_state
 from tests.unit.dra.clusters import STEPS, a_pod, a_request
 from tests.unit.dra.test_selected_devices import BESIDE, NAMED, model, nodes, texts

@@ -1,0 +1,16 @@
+"""The garbage collector beside large numbers of objects that stay alive."""
+
+import gc
+
+from admission import heap
+
+
+def test_what_somebody_has_frozen_stays_so_after_a_block() -> None:
+    """As what the collection of these tests made: to visit it takes half a second, each time."""
+    gc.freeze()
+    before = gc.get_freeze_count()
+
+    with heap.frozen():
+        assert gc.get_threshold() == heap.GC_THRESHOLDS
+
+    assert gc.get_freeze_count() >= before > 0
