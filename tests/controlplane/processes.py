@@ -20,6 +20,12 @@ from tests import leash
 LEASH = Path(leash.__file__)
 SECONDS_TO_END = 10.0
 
+PICKED = (20_000, 32_768)
+"""Where ports are picked: below those that Linux and others choose from (net.ipv4.ip_local_port_range), so that none of
+the servers and connections of other tests gets one between a pick and its use."""
+
+_CHANCE = random.SystemRandom()
+
 
 class Family:
     """A group of processes in one folder that end together, at the latest when this Python does."""
@@ -211,21 +217,25 @@ def tail(log: Path, lines: int) -> str:
 
 
 class FreePorts:
-    """Ports of 127.0.0.1 that nobody uses, all different.
+    """Ports of 127.0.0.1 that nobody uses, all different, and none that the system gives to whoever asks for any.
 
     Use as a context: the ports stay bound until its end, so that two picks cannot meet. Between the end and the
-    program's own bind another process can still take one; whoever starts the program has to be ready for that.
+    program's own bind another pick can still take one; whoever starts the program has to be ready for that.
     """
 
     def __init__(self) -> None:
         self._sockets: list[socket.socket] = []
 
     def pick(self) -> int:
-        held = socket.socket()
-        self._sockets.append(held)
-        held.bind(("127.0.0.1", 0))
-        port: int = held.getsockname()[1]
-        return port
+        while True:
+            held, port = socket.socket(), _CHANCE.randrange(*PICKED)
+            try:
+                held.bind(("127.0.0.1", port))
+            except OSError:  # somebody uses it, or did a moment ago
+                held.close()
+            else:
+                self._sockets.append(held)
+                return port
 
     def __enter__(self) -> Self:
         return self
