@@ -4,7 +4,7 @@ A process has a token of its role's account, as its pod would.
 """
 
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,9 @@ from typing import Any
 import yaml
 
 from tests.controlplane import ControlPlane, building, users
+from tests.controlplane.clients import Client
 from tests.controlplane.fleet import Manifest
+from tests.controlplane.observing import eventually
 
 CHART = Path(__file__).parents[2] / "deploy" / "chart"
 NAMESPACE = "muster-system"
@@ -33,15 +35,68 @@ def tends(settings: Mapping[str, Any]) -> bool:
 
 
 def grant(control_plane: ControlPlane, *, tends: bool = False, but: Collection[str] = ()) -> None:
-    """Make the accounts with what the chart gives them, and with no more than that any longer.
+    """Make the accounts with what the chart gives them, and with no more than that any longer, once it is in force.
 
     tends: whether it keeps others off devices. but: resources that are left out.
     """
     client = control_plane.client()
+    changed = set()
     for document in _rendered(tends=tends):
         rules = [_without(rule, but) for rule in document.get("rules", ())]
         narrowed = {"rules": [rule for rule in rules if rule["resources"]]} if rules else {}
-        client.apply(_path(document), {**document, **narrowed})
+        before = client.find(_path(document)) or {"metadata": {}}
+        after = client.apply(_path(document), {**document, **narrowed})
+        if after["metadata"]["resourceVersion"] != before["metadata"].get("resourceVersion"):
+            changed.add(_path(document))
+    left = [review for path, review in _reviews(_rendered(tends=tends)) if path in changed]
+
+    def in_force() -> bool:
+        while left and _is_allowed(client, left[-1]) is (_resource(left[-1]) not in but):
+            left.pop()
+        return not left
+
+    eventually(in_force, what=lambda: f"the rights of Muster are in force: {left[-1:]}")
+
+
+def _reviews(documents: Sequence[Manifest]) -> Iterator[tuple[str, Manifest]]:
+    """Yield what these roles let the accounts do, as questions to the API server, each with the path of what says so.
+
+    It knows roles and their bindings from watches of its own.
+    """
+    roles = {(one["kind"], one["metadata"]["name"]): one for one in documents if "rules" in one}
+    for binding in (one for one in documents if "roleRef" in one):
+        role = roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
+        asked = [_review(binding, rule) for rule in role["rules"]]
+        yield _path(binding), asked[-1]
+        yield from ((_path(role), review) for review in asked)
+
+
+def _review(binding: Manifest, rule: Manifest) -> Manifest:
+    """Ask for the last that a rule of a role allows to whom a binding gives it."""
+    (subject,) = binding["subjects"]
+    resource, _, part = rule["resources"][-1].partition("/")
+    attributes = {
+        "namespace": binding["metadata"].get("namespace", ""),
+        "group": rule["apiGroups"][0],
+        "resource": resource,
+        "subresource": part,
+        "verb": rule["verbs"][-1],
+        "name": rule.get("resourceNames", [""])[0],
+    }
+    return {
+        "user": f"system:serviceaccount:{subject['namespace']}:{subject['name']}",
+        "resourceAttributes": attributes,
+    }
+
+
+def _resource(review: Manifest) -> str:
+    attributes = review["resourceAttributes"]
+    return "/".join(filter(None, (attributes["resource"], attributes["subresource"])))
+
+
+def _is_allowed(client: Client, review: Manifest) -> bool:
+    answer = client.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": review})
+    return bool(answer["status"]["allowed"])
 
 
 def _without(rule: Manifest, but: Collection[str]) -> Manifest:
