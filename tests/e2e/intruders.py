@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from admission.api.values import names
 from tests.controlplane import ApiError, ControlPlane, workloads
 from tests.controlplane.clients import Client
 from tests.controlplane.namespaces import Namespace
@@ -80,13 +81,38 @@ def patched_as(lab: Lab, pod: str, patch: str, *, user: str, kind: str = "merge"
 
 
 def another_queue(lab: Lab) -> str:
-    """Add a queue that is like the team's, but no default, and return its name once Muster knows it."""
+    """Add a queue that is like the team's, but no default, and return its name once both of Muster's parts know it."""
     spec = lab.client.get(f"{GROUP}/queues/{lab.team.queue}")["spec"] | {"default": False, "stopPolicy": "None"}
     name = f"{lab.team.queue}-other"
     body = {"apiVersion": "muster.dev/v1alpha1", "kind": "Queue", "metadata": {"name": name}, "spec": spec}
     lab.client.apply(f"{GROUP}/queues/{name}", body)
     eventually(lambda: lab.client.get(f"{GROUP}/queues/{name}").get("status"), what="the other queue is known")
+    pod = workloads.pod("dry", labels={names.QUEUE: name})
+    eventually(lambda: is_taken(lab.namespace, pod), what="the webhook knows the other queue")
     return name
+
+
+def is_taken(namespace: Namespace, manifest: Any) -> bool:
+    """Whether the API server, and whoever it asks, would take an object now."""
+    collection = {"Pod": namespace.pods, "ResourceClaim": namespace.claims}[manifest["kind"]]
+    try:
+        namespace.client.create(f"{collection}?dryRun=All", manifest)
+    except ApiError:
+        return False
+    return True
+
+
+def wait_refused(namespace: Namespace, pod: Any, reason: str) -> str:
+    """Wait until a pod would be refused for a reason, as once the webhook has seen what was written; return why."""
+
+    def why() -> str:
+        try:
+            namespace.client.create(f"{namespace.pods}?dryRun=All", pod)
+        except ApiError as error:
+            return str(error) if reason in str(error) else ""
+        return ""
+
+    return eventually(why, what=f"pod {pod['metadata']['name']} is refused for {reason}")
 
 
 def is_gated(pod: Any) -> bool:
@@ -112,5 +138,5 @@ def hold_of(lab: Lab, name: str, namespace: Namespace | None = None) -> Any:
 def wait_hold(lab: Lab, name: str, reason: str, namespace: Namespace | None = None) -> Any:
     return eventually(
         lambda: hold if (hold := hold_of(lab, name, namespace)).get("reason") == reason else None,
-        what=f"{name} is held with {reason}",
+        what=lambda: f"{name} is held with {reason}; it has {hold_of(lab, name, namespace)}",
     )

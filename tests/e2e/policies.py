@@ -10,6 +10,8 @@ from tests.controlplane.observing import eventually
 from tests.e2e.teams import GROUP
 
 PATH = f"{GROUP}/claimpolicies"
+MOST_DEVICES = 32
+"""Of one claim, in Kubernetes; Muster refuses a larger one when it is made."""
 
 
 def a_policy(namespace: Namespace, spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -22,18 +24,30 @@ def a_policy(namespace: Namespace, spec: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def in_force(namespace: Namespace, spec: Mapping[str, Any]) -> Iterator[str]:
-    """Have a policy that labels claims, once a claim of the namespace gets its labels, and yield its name."""
+    """Have a policy that labels claims, once both webhooks are asked about claims of the namespace; yield its name."""
     policy = a_policy(namespace, spec)
     name: str = policy["metadata"]["name"]
     namespace.client.create(PATH, policy)
 
+    dry_run = f"{namespace.claims}?dryRun=All"
+
     def applied() -> bool:
         try:
-            answer = namespace.client.create(f"{namespace.claims}?dryRun=All", workloads.claim("probe"))
+            answer = namespace.client.create(dry_run, workloads.claim("probe"))
         except ApiError:  # one of the two webhooks is registered a moment before the other
             return False
         return "labels" in answer["metadata"]
 
-    eventually(applied, what=f"{name} is applied")
-    yield name
-    namespace.client.delete(f"{PATH}/{name}")
+    def judged() -> bool:
+        too_large = workloads.device_request(count=MOST_DEVICES + 1)
+        try:
+            namespace.client.create(dry_run, workloads.claim("probe", too_large))
+        except ApiError:
+            return True
+        return False
+
+    try:
+        eventually(lambda: applied() and judged(), what=f"{name} is applied")
+        yield name
+    finally:
+        namespace.client.delete(f"{PATH}/{name}")

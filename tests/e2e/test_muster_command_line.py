@@ -92,12 +92,18 @@ def test_what_users_ask_of_gangs_is_done_and_told_with_their_name(
     path = f"{GROUP}/namespaces/{namespace.name}/gangs/{team.gang('first')['metadata']['name']}"  # type: ignore[index]
     with pytest.raises(ApiError, match=r"spec\.request\.by: is .somebody., but "):
         client.merge_patch(path, {"spec": {"request": {"id": "x", "action": "Evict", "by": "somebody"}}})
-    events = client.items(f"/apis/events.k8s.io/v1/namespaces/{namespace.name}/events")
-    notes = [f"{event['regarding']['kind']} {event['reason']}: {event['note']}" for event in events]
+
+    def notes() -> set[str]:
+        events = client.items(f"/apis/events.k8s.io/v1/namespaces/{namespace.name}/events")
+        return {f"{event['regarding']['kind']} {event['reason']}: {event['note']}" for event in events}
+
     gang = f"gang {key}"
-    assert f"Job EvictionRequested: {gang} was evicted as a whole: {why}" in notes
     requeued = f"Requeue of {gang}: {user} asked for it; its back-off is forgotten, and it is tried again now"
-    assert f"Gang RequestAnswered: {requeued}" in notes
+    told_of = {
+        f"Job EvictionRequested: {gang} was evicted as a whole: {why}",
+        f"Gang RequestAnswered: {requeued}",
+    }
+    eventually(lambda: told_of <= notes(), what=lambda: f"Events tell of it: {told_of - notes()}")
     assert "are right" in muster.ledger("verify")
     team.finish("first")
     client.delete(f"{GROUP}/queues/{team.queue}")
@@ -118,15 +124,24 @@ def test_a_queue_is_made_and_changed_and_a_job_submitted_to_it_is_gone_as_a_whol
         words = ("submit", "--image", "busybox:1.37", "--devices", f"{fleet.DEVICE_CLASS}=2", "--name", "train", *here)
         return muster.command(*words, *more, "--", "sleep", "60")
 
-    assert "NeverFits: the pod needs at least 2 gpus" in submitted("--queue", name)
+    def wait_said(words: str, *more: str) -> None:
+        """Wait until the webhook has seen what was written of the queue; before it refuses, or takes a dry run."""
+        said: list[str] = []
+
+        def is_said() -> bool:
+            said[:] = [submitted("--queue", name, *more)]
+            return words in said[0]
+
+        eventually(is_said, what=lambda: f"{words}; it says {said}")
+
+    wait_said("NeverFits: the pod needs at least 2 gpus")
     assert client.find(f"{namespace.templates}/train") is None
 
     assert muster.command("queue", "edit", name, "--quota", "gpus=2").endswith(f"queue.muster.dev/{name} edited\n")
     quotas = client.get(f"{GROUP}/queues/{name}")["spec"]["quotas"]
     assert quotas == [{"meter": "gpus", "nominal": "2", "borrowingLimit": "0"}]
 
-    tried = submitted("--queue", name, "--dry-run", "server")
-    assert "job.batch/train created (server dry run)" in tried
+    wait_said("job.batch/train created (server dry run)", "--dry-run", "server")
     assert client.find(f"{namespace.jobs}/train") is None
 
     told = submitted("--queue", name)

@@ -8,7 +8,7 @@ import pytest
 from tests.controlplane import ApiError, ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
-from tests.e2e import fixtures, teams
+from tests.e2e import fixtures, intruders, teams
 from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP, Team
 
@@ -65,7 +65,9 @@ def test_a_pod_that_was_there_before_and_may_still_get_devices_is_named(
     muster.end()
     for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
         client.delete(f"/apis/admissionregistration.k8s.io/v1/{kind}/muster")
-    team.namespace.create(workloads.pod("early", claim="not-there-yet"))
+    early = workloads.pod("early", claim="not-there-yet")
+    eventually(lambda: intruders.is_taken(team.namespace, early), what="the API server asks nobody any more")
+    team.namespace.create(early)
     muster.start()
 
     why = "a pod came before the webhook"

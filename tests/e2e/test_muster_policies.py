@@ -9,7 +9,7 @@ import pytest
 from tests.controlplane import ApiError, ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
-from tests.e2e import policies
+from tests.e2e import intruders, policies
 from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP, found_team
 
@@ -150,10 +150,12 @@ def test_what_may_not_be_asked_is_refused_with_reason_and_mend(
 @pytest.mark.usefixtures("policy")
 def test_a_rule_that_reads_the_pod_is_asked_when_it_uses_a_claim(namespace: Namespace) -> None:
     namespace.create(workloads.claim("mine", asked()))
+    modest = workloads.pod("modest", claim="mine")
+    eventually(lambda: intruders.is_taken(namespace, modest), what="the webhook has seen the claim")
 
     with pytest.raises(ApiError, match="nobody likes greedy pods"):
         namespace.create(workloads.pod("greedy", claim="mine"))
-    namespace.create(workloads.pod("modest", claim="mine"))
+    namespace.create(modest)
 
 
 @pytest.mark.usefixtures("policy")

@@ -54,7 +54,7 @@ def test_a_gang_that_runs_while_its_namespace_is_labelled_otherwise_stays_charge
 
     label(lab.namespace, None)
     named = workloads.pod("next", template="gpu", labels={names.QUEUE: lab.team.queue})
-    assert "QueueNotOpen" in refused(alice.create, named)
+    intruders.wait_refused(alice, named, "QueueNotOpen")
     assert lab.used(lab.meters[0]) == (0, 1)
 
     change = {"metadata": {"annotations": {workloads.FINISH: "true"}}}
@@ -63,16 +63,19 @@ def test_a_gang_that_runs_while_its_namespace_is_labelled_otherwise_stays_charge
 
 
 def test_pods_that_were_there_when_a_namespace_comes_under_a_queue_stay_outside(lab: Lab) -> None:
-    label(lab.namespace, None)
     alice = intruders.seen_by(lab, "alice")
+    dry = f"{alice.pods}?dryRun=All"
+
+    def queued() -> bool:
+        return intruders.is_gated(alice.client.create(dry, workloads.pod("dry")))
+
+    label(lab.namespace, None)
+    eventually(lambda: not queued(), what="the namespace is out of the queue")
     alice.create(workloads.pod("old", **intruders.KEPT))
     assert not intruders.is_gated(lab.namespace.pod("old"))
 
     label(lab.namespace, lab.namespace.name)
-    dry = f"{alice.pods}?dryRun=All"
-    eventually(
-        lambda: intruders.is_gated(alice.client.create(dry, workloads.pod("dry"))), what="new pods are queued again"
-    )
+    eventually(queued, what="new pods are queued again")
 
     change = {"metadata": {"labels": {names.QUEUE: lab.team.queue}}}
     assert "GateTampering" in refused(alice.client.merge_patch, f"{alice.pods}/old", change)

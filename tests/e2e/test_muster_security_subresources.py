@@ -72,6 +72,8 @@ def test_a_pod_is_resized_in_cpu_and_memory_alone(lab: Lab) -> None:
         assert "only cpu and memory resources are mutable" in said
 
     lab.stop_queue("Hold")
+    intruders.seen_by(lab, "alice").create(workloads.pod("stopped", template="gpu"))
+    intruders.wait_hold(lab, "stopped", "QueueStopped")
     waiting = workloads.pod("waits")
     waiting["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "100m"}}
     intruders.seen_by(lab, "alice").create(waiting)
