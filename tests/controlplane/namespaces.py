@@ -63,7 +63,15 @@ class Namespace:
             seen = self.pod(pod)
             return seen if seen["spec"].get("nodeName") else None
 
-        return eventually(on_a_node, what=f"pod {pod} is bound", within=within)
+        return eventually(on_a_node, what=lambda: f"pod {pod} is bound: {self.standing(pod)}", within=within)
+
+    def standing(self, pod: str) -> str:
+        """Tell how a pod stands, under a test that has waited for it in vain."""
+        seen = self.client.find(f"{self.pods}/{pod}")
+        if seen is None:
+            return "it is not there"
+        gates = [gate["name"] for gate in seen["spec"].get("schedulingGates", [])]
+        return f"gates {gates}, node {seen['spec'].get('nodeName')}, status {seen.get('status')}"
 
     def node_of(self, pod: str) -> str | None:
         return self.pod(pod)["spec"].get("nodeName") or None
@@ -78,17 +86,20 @@ class Namespace:
         said = next((one.get("message", "") for one in refused if one.get("reason") != "SchedulingGated"), "")
         return "" if said.startswith("no nodes available") else said
 
-    def wait_refused(self, pod: str) -> str:
-        """Wait until kube-scheduler could not bind the pod, and return why; fail as soon as the pod is bound."""
+    def wait_refused(self, pod: str, saying: str = "") -> str:
+        """Wait until kube-scheduler could not bind the pod and says this of it, and return all that it says.
+
+        Fail as soon as the pod is bound. Its watches of different kinds are not in step: what it says first may be that
+        a node is not ready or a claim has just changed, and then it tries again.
+        """
 
         def why() -> str:
             node = self.node_of(pod)
             assert node is None, f"pod {pod} is bound to {node}, and was to be refused"
-            return self.refusal(pod)
+            said = self.refusal(pod)
+            return said if saying in said else ""
 
-        return eventually(
-            why, what=lambda: f"kube-scheduler says why, of a pod whose status is {self.pod(pod)['status']}"
-        )
+        return eventually(why, what=lambda: f"kube-scheduler says {saying!r} of pod {pod}: {self.standing(pod)}")
 
     def empty(self) -> None:
         """Delete all Jobs, pods and claims until none is left, so that nothing holds a device any more.

@@ -14,7 +14,7 @@ from tests.controlplane import ApiError, ControlPlane, workloads
 from tests.controlplane.clients import Client
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.namespaces import Namespace
-from tests.controlplane.observing import eventually
+from tests.controlplane.observing import PATIENCE, eventually
 from tests.e2e.labs import Lab, exactly, plain
 from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP
@@ -163,7 +163,7 @@ class Herd:
         """Return of how many gangs this is said."""
         return sum(message in gang.get("status", {}).get("hold", {}).get("message", "") for gang in self.gangs)
 
-    def wait_held(self, message: str, *pods: str, of: Manifest | None = None, within: float = 30.0) -> Any:
+    def wait_held(self, message: str, *pods: str, of: Manifest | None = None, within: float = PATIENCE) -> Any:
         """Wait until a Gang says so, and see that none of these pods is let in. of: what makes its pods."""
         uid = of["metadata"]["uid"] if of else None
 
@@ -174,15 +174,11 @@ class Herd:
                     return gang
             return None
 
-        try:
-            gang = eventually(held, what=message, within=within)
-        except AssertionError as error:
-            error.add_note(str(self.shown()))
-            raise
+        gang = eventually(held, what=lambda: f"{message}: {self.standing()}", within=within)
         assert all(self.pods[name]["spec"].get("schedulingGates") for name in pods)
         return gang
 
-    def wait_running(self, *pods: str, other_than: Any = None, within: float = 60.0) -> Any:
+    def wait_running(self, *pods: str, other_than: Any = None) -> Any:
         """Wait until these pods run, in one gang and no others with them, each where it was planned; return the gang.
 
         other_than: an earlier gang, whose pods may have had the same names.
@@ -200,17 +196,14 @@ class Herd:
                     return gang
             return None
 
-        try:
-            return eventually(running, what=f"{pods} run as planned", within=within)
-        except AssertionError as error:
-            error.add_note(str(self.shown()))
-            raise
+        return eventually(running, what=lambda: f"{pods} run as planned: {self.standing()}")
 
-    def shown(self) -> object:
-        return [
-            (gang["metadata"]["name"], gang.get("status", {}).get("phase"), gang.get("status", {}).get("hold", {}))
-            for gang in self.gangs
-        ]
+    def standing(self) -> str:
+        """Tell how gangs and pods stand, under a test that has waited for them in vain."""
+        statuses = {gang["metadata"]["name"]: gang.get("status", {}) for gang in self.gangs}
+        gangs = [(name, *(status.get(key, "") for key in ("phase", "hold"))) for name, status in statuses.items()]
+        pods = [(name, pod["status"].get("phase"), pod["spec"].get("nodeName")) for name, pod in self.pods.items()]
+        return f"gangs {gangs}, pods {pods}"
 
     def clear(self, *parents: Manifest) -> None:
         """Delete what makes pods, then all pods; nothing is charged any more."""

@@ -40,6 +40,8 @@ class Lab:
     driver: str
     hardware: list[Manifest] = field(default_factory=list)
     meters: list[str] = field(default_factory=list)
+    _counted: dict[str, None] = field(default_factory=dict)
+    """The classes that they count, in order."""
     _team: Team | None = None
 
     def __enter__(self) -> Self:
@@ -87,6 +89,7 @@ class Lab:
     def meter(self, name: str, *classes: str, **measure: Any) -> str:
         """Add a meter of these classes, by default of the driver's only one."""
         name = f"{name}-{self.driver.partition('.')[0]}"
+        self._counted |= dict.fromkeys(classes or (self.driver,))
         source = {"deviceClasses": list(classes or (self.driver,)), **measure}
         body = {"apiVersion": "muster.dev/v1alpha1", "kind": "Meter", "metadata": {"name": name}}
         self.client.apply(f"{GROUP}/meters/{name}", {**body, "spec": {"unit": "unit", "sources": [source]}})
@@ -107,7 +110,9 @@ class Lab:
         """Found the team: it may have plenty of all that is metered but for these quotas."""
         nominal = dict.fromkeys(self.meters, PLENTY) | dict(quotas or {})
         listed = [{"meter": meter, "nominal": amount} for meter, amount in nominal.items()]
-        self._team = teams.found_team(self.control_plane, self.namespace, gpus=0, quotas=listed, **spec)
+        self._team = teams.found_team(
+            self.control_plane, self.namespace, gpus=0, quotas=listed, classes=[*self._counted], **spec
+        )
         return self._team
 
     def submit(self, name: str, *, pods: int, request: Manifest | None = None, **more: Any) -> None:
@@ -133,7 +138,10 @@ class Lab:
     def let_in(self, name: str, **more: Any) -> None:
         """Submit a gang and wait until it is granted and its gates are open; somebody else binds its pods."""
         self.submit(name, **more)
-        eventually(lambda: self.team.pods(name) and not self.team.gated(name), what=f"the gates of {name} are open")
+        eventually(
+            lambda: self.team.pods(name) and not self.team.gated(name),
+            what=lambda: f"the gates of {name} are open: {self.team.standing(name)}",
+        )
 
     def stop_queue(self, policy: str) -> None:
         self.client.merge_patch(f"{GROUP}/queues/{self.team.queue}", {"spec": {"stopPolicy": policy}})
@@ -185,7 +193,10 @@ class Lab:
     def wait_running(self, name: str, pods: int) -> None:
         """Wait until the gang runs whole and the ledger has the devices that its claims were really given."""
         self.team.wait_running(name, pods)
-        eventually(lambda: self.booked(name, "settle") == self.allocated(name), what=f"{name} is settled")
+        eventually(
+            lambda: self.booked(name, "settle") == self.allocated(name),
+            what=lambda: f"{name} is settled: {self.booked(name, 'settle')} of {self.allocated(name)} is booked",
+        )
 
     def wait_running_as_planned(self, name: str, pods: int) -> None:
         """Wait until the gang runs whole, with the very devices that it was granted.
@@ -202,7 +213,8 @@ class Lab:
         for name in names:
             self.team.finish(name)
         eventually(
-            lambda: all(self.used(meter) == (0, 0) for meter in self.meters), what=f"all of {names} is given back"
+            lambda: all(self.used(meter) == (0, 0) for meter in self.meters),
+            what=lambda: f"all of {names} is given back; last {[(meter, self.used(meter)) for meter in self.meters]}",
         )
         assert self.muster.wrong_books() is None
 

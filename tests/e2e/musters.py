@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -158,7 +158,7 @@ class Muster:
 
     def wait(self, *, within: float = PATIENCE) -> Self:
         """Wait until it leads and its webhooks are registered, or it has killed itself."""
-        eventually(lambda: self.program.ended or self._leads(), what="Muster leads", within=within)
+        eventually(lambda: self.program.ended or self._leads(), what=self._missing("Muster leads"), within=within)
         assert self.deadly or not self.program.ended, f"muster ended:\n{tail(self.program.log, 40)}"
         return self
 
@@ -181,7 +181,8 @@ class Muster:
         os.kill(deposed.pid, signal.SIGCONT)
         time.sleep(SECONDS_DEPOSED)
         deposed.end(hard=True)
-        eventually(lambda: self.program.ended or self._leads(), what="another process leads", within=within)
+        what = self._missing("another process leads")
+        eventually(lambda: self.program.ended or self._leads(), what=what, within=within)
         return self
 
     def _run(self, killed_at: str) -> None:
@@ -206,6 +207,16 @@ class Muster:
     def _leads(self) -> bool:
         return all(sign in self.log for sign in self._signs) and (not self._apart or self._webhook_is_ready())
 
+    def _missing(self, what: str) -> Callable[[], str]:
+        """Return what tells, under a test that has waited for a start in vain, which signs of it are not there."""
+
+        def told() -> str:
+            signs = [sign for sign in self._signs if sign not in self.log]
+            ready = not self._apart or self._webhook_is_ready()
+            return f"{what}: signs that are missing: {signs}, webhook ready: {ready}\n{self.log[-LONGEST_DEFECT:]}"
+
+        return told
+
     def _webhook_is_ready(self) -> bool:
         assert self._webhook is None or not self._webhook.ended, f"the webhook ended:\n{tail(self._webhook.log, 40)}"
         anybody = ssl._create_unverified_context()  # noqa: S323 - a test looks, and the API server verifies
@@ -228,6 +239,11 @@ class Muster:
         """The process; of two, the controller."""
         assert self._program is not None
         return self._program
+
+    @property
+    def some_ended(self) -> bool:
+        """Whether a process has ended that was started last."""
+        return any(program.ended for program in (self._program, self._webhook) if program is not None)
 
     @property
     def log(self) -> str:

@@ -1,8 +1,9 @@
 """What the tests of Muster on a real control plane submit: queues, meters, and Jobs in a namespace of a team."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tests.controlplane import ApiError, ControlPlane, fleet, workloads
@@ -10,6 +11,9 @@ from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import PATIENCE, eventually
 
 GROUP = "/apis/muster.dev/v1alpha1"
+
+TOLD = ("phase", "hold", "placement", "placementReason", "evicted", "evictions", "position")
+"""What of a Gang's status tells how it stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +96,36 @@ class Team:
         return self.status(name).get("hold", {})
 
     def wait_running(self, name: str, pods: int, *, within: float = PATIENCE) -> None:
-        eventually(lambda: self.phases(name) == ["Running"] * pods, what=f"{name} runs whole", within=within)
-
-    def wait_held(self, name: str, reason: str, *, within: float = PATIENCE) -> Any:
-        """Wait for a reason, and return the hold."""
-        hold = eventually(
-            lambda: found if (found := self.hold(name)).get("reason") == reason else None,
-            what=f"{name} is held with {reason}; it has {self.hold(name)}",
+        eventually(
+            lambda: self.phases(name) == ["Running"] * pods,
+            what=lambda: f"{name} runs whole: {self.standing(name)}",
             within=within,
         )
+
+    def wait_held(self, name: str, reason: str, saying: str = "", *, within: float = PATIENCE) -> Any:
+        """Wait for a reason and words of it, and return the hold.
+
+        saying: where what is told first may be something else, as long as Muster has not seen all that a test wrote.
+        """
+
+        def held() -> Any | None:
+            found = self.hold(name)
+            return found if found.get("reason") == reason and saying in found.get("message", "") else None
+
+        what = f"{name} is held with {reason} {saying}".rstrip()
+        hold = eventually(held, what=lambda: f"{what}: {self.standing(name)}", within=within)
         assert all(pod["spec"].get("schedulingGates") for pod in self.pods(name))
         return hold
+
+    def standing(self, name: str) -> str:
+        """Tell how a Job's gang and its pods stand, under a test that has waited for them in vain."""
+        status, pods = self.status(name), []
+        gang = {key: status[key] for key in TOLD if key in status}
+        for pod in self.pods(name):
+            gates = [gate["name"] for gate in pod["spec"].get("schedulingGates", [])]
+            told = [one.get("message", "") for one in pod["status"].get("conditions", []) if one["status"] != "True"]
+            pods.append((pod["metadata"]["name"], pod["status"].get("phase"), pod["spec"].get("nodeName"), gates, told))
+        return f"gang {gang}, pods {pods}"
 
     def finish(self, name: str) -> None:
         for pod in self.pods(name):
@@ -121,8 +144,19 @@ class Team:
         return int(use.get("reserved", "0")), int(use.get("used", "0"))
 
 
-def found_team(control_plane: ControlPlane, namespace: Namespace, *, gpus: int, claims: int = 100, **spec: Any) -> Team:
-    """Make the meters, and a queue of its own for the namespace, whose pods wait at their gates unless it says else."""
+def found_team(
+    control_plane: ControlPlane,
+    namespace: Namespace,
+    *,
+    gpus: int,
+    claims: int = 100,
+    classes: Sequence[str] = (fleet.DEVICE_CLASS,),
+    **spec: Any,
+) -> Team:
+    """Make the meters, and a queue of its own for the namespace, whose pods wait at their gates unless it says else.
+
+    classes: those that meters count, which the webhook knows then, where the API server has them.
+    """
     client = control_plane.client()
     for name, measure in (("claims", "claims"), ("gpus", "count")):
         sources = [{"deviceClasses": [fleet.DEVICE_CLASS], measure: {}}]
@@ -134,7 +168,20 @@ def found_team(control_plane: ControlPlane, namespace: Namespace, *, gpus: int, 
     client.apply(f"{GROUP}/queues/{queue}", _object("Queue", queue, body))
     team = Team(control_plane, namespace, queue)
     _wait_registered(team)
+    for name in classes:
+        if client.find(f"{fleet.COLLECTIONS['DeviceClass']}/{name}") is not None:
+            eventually(partial(_is_counted, namespace, name), what=f"the webhook knows the meter of class {name}")
     return team
+
+
+def _is_counted(namespace: Namespace, device_class: str) -> bool:
+    """Whether the webhook knows a class and its meter, which it watches apart from the queue."""
+    template = workloads.claim_template("dry-run", workloads.device_request(device_class=device_class))
+    try:
+        namespace.client.create(f"{namespace.templates}?dryRun=All", template)
+    except ApiError as error:
+        return "UnmeteredClass" not in error.message
+    return True
 
 
 @contextmanager

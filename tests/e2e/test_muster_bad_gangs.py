@@ -149,7 +149,7 @@ def test_bad_gangs_wait_with_their_reasons_and_stop_nobody(lab: Lab) -> None:
         said = says.replace("NAMESPACE", space.name)
         eventually(
             lambda: hold_of(lab, name).get("reason") == reason and said in hold_of(lab, name)["message"],  # noqa: B023
-            what=f"{name} is held with {reason}: {said}; it has {hold_of(lab, name)}",
+            what=lambda: f"{name} is held with {reason}: {said}; it has {hold_of(lab, name)}",  # noqa: B023
         )
     lab.wait_used(gpus=(0, 4))
 

@@ -105,7 +105,8 @@ def test_after_an_hour_of_everything_nothing_is_left_and_the_books_are_right(her
             began_with = tried(muster)
             churn.run(SECONDS)
             churn.end()
-            eventually(lambda: emptied(churn), what=f"nothing is left (SEED={SEED})", within=SECONDS_TO_EMPTY)
+            what = lambda: f"nothing is left (SEED={SEED}): {left(herd)}"  # noqa: E731
+            eventually(lambda: emptied(churn), what=what, within=SECONDS_TO_EMPTY)
     finally:
         print(
             f"SEED={SEED} {time.monotonic() - began:.0f} s, {dict(churn.counts)}, {dict(tried(muster))}, {left(herd)}"
@@ -114,7 +115,7 @@ def test_after_an_hour_of_everything_nothing_is_left_and_the_books_are_right(her
     for gang in filter(waits_for_its_pods, herd.gangs):
         herd.lab.client.delete(f"{herd.gangs_path}/{gang['metadata']['name']}")
     eventually(lambda: not herd.gangs, what="what its user deletes is gone")
-    eventually(lambda: not charged(herd), what=f"nothing is charged; {charged(herd)} (SEED={SEED})")
+    eventually(lambda: not charged(herd), what=lambda: f"nothing is charged; {charged(herd)} (SEED={SEED})")
     assert "are right" in muster.ledger("verify")
     assert "say what the cluster shows" in muster.ledger("reconcile", "--grace", "0.5")
     assert not witness.wrong

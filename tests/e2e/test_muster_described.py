@@ -15,9 +15,9 @@ import pytest
 
 from admission.api.values import names
 from admission.cycle.hold_log import SETTLED
-from tests.controlplane import ApiError, ControlPlane, fleet, workloads
+from tests.controlplane import ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
-from tests.controlplane.observing import eventually
+from tests.controlplane.observing import PATIENCE, eventually
 from tests.e2e import fixtures, teams
 from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP, Team
@@ -106,22 +106,11 @@ def space(control_plane: ControlPlane) -> Namespace:
 def team(control_plane: ControlPlane, muster: Muster, space: Namespace) -> Iterator[Team]:
     """A team whose gang `placed` runs, beside which each of `HELD` waits."""
     with teams.founded(control_plane, space, gpus=QUOTA) as team:
-        eventually(lambda: _is_counted(space), what="the webhook knows the Meter that counts the class")
         submit(team, "placed", PLACED)
         team.wait_running("placed", PLACED.pods)
         for name, story in HELD.items():
             submit(team, name, story)
         yield team
-
-
-def _is_counted(space: Namespace) -> bool:
-    try:
-        space.client.create(f"{space.templates}?dryRun=All", workloads.claim_template("first"))
-    except ApiError as error:
-        if "UnmeteredClass" not in error.message:
-            raise
-        return False
-    return True
 
 
 def submit(team: Team, name: str, story: Story) -> None:
@@ -172,22 +161,34 @@ def test_a_gang_that_runs_tells_where_its_pods_are_on_job_and_gang(team: Team) -
         assert PLACED.words in message
     job = described(team, "job", "placed")
     assert job.index("Admitted") > job.index("SuccessfulCreate"), "a story in its order"
-    pods = [described(team, "pod", pod["metadata"]["name"]) for pod in team.pods("placed")]
-    assert [events(text) for text in pods] == [[], []], "what is about the whole gang is not told of each pod"
-    assert all("Scheduled" in text.partition("\nEvents:")[2] for text in pods), "kube-scheduler has told where it went"
+
+    def pods() -> list[str]:
+        return [described(team, "pod", pod["metadata"]["name"]) for pod in team.pods("placed")]
+
+    eventually(
+        lambda: all("Scheduled" in text.partition("\nEvents:")[2] for text in pods()),
+        what="kube-scheduler has told where it went",
+    )
+    assert [events(text) for text in pods()] == [[], []], "what is about the whole gang is not told of each pod"
 
 
 @pytest.mark.parametrize(("name", "story"), HELD.items(), ids=HELD)
 def test_a_gang_that_waits_tells_why_once_on_job_gang_and_pods(team: Team, name: str, story: Story) -> None:
-    def told() -> list[Row] | None:
-        found = events(described(team, "job", name))
-        return found if any(row[:2] == story.event for row in found) else None
-
-    on_job = eventually(told, what=f"Job {name} tells why it waits", within=30 + SETTLED.total_seconds())
-
     gang = team.key(name).partition("/")[2]
-    text = described(team, "gang", gang)
-    pods = [events(described(team, "pod", pod["metadata"]["name"])) for pod in team.pods(name)]
+    shown: dict[str, list[Row]] = {}
+
+    def told() -> tuple[list[Row], str, list[list[Row]]] | None:
+        """Return what Job, Gang and pods tell, once all of them do: each Event is a write of its own."""
+        on_job, text = events(described(team, "job", name)), described(team, "gang", gang)
+        names_of_pods = [pod["metadata"]["name"] for pod in team.pods(name)]
+        on_pods = {pod: events(described(team, "pod", pod)) for pod in names_of_pods}
+        shown.update({"job": on_job, "gang": events(text), **on_pods})
+        wanted = [on_job, events(text), *(on_pods.values() if story.on_pods else ())]
+        complete = all(any(row[:2] == story.event for row in rows) for rows in wanted)
+        return (on_job, text, [*on_pods.values()]) if complete else None
+
+    within = PATIENCE + SETTLED.total_seconds()
+    on_job, text, pods = eventually(told, what=lambda: f"all tell why {name} waits; they tell {shown}", within=within)
     print(text, described(team, "job", name), sep="\n")
     [message] = {row[2] for row in on_job if row[:2] == story.event}
     assert re.search(story.words, message), message
@@ -201,7 +202,7 @@ def test_a_gang_that_waits_tells_why_once_on_job_gang_and_pods(team: Team, name:
     assert len(said) == len(set(said)), "no condition says what another one says"
     why = team.hold(name)["message"]
     assert message.endswith(why)
-    assert said.count(" ".join(why.split())) == 1
+    assert said.count(" ".join(why.split())) == 1, (why, said)
 
 
 def test_columns_of_gangs_say_each_reason_in_one_word_and_fit_a_terminal(team: Team) -> None:
@@ -226,10 +227,13 @@ def test_a_gang_that_was_taken_back_tells_of_its_start_and_of_that(team: Team, m
     said = muster.command("gang", "evict", key, "--reason", "the node is repaired")
 
     def told() -> list[Row]:
-        found = events(described(team, "job", "placed"))
-        return found if any(row[1] == "EvictionRequested" for row in found) else []
+        on_job, on_gang = (
+            events(described(team, *one)) for one in (("job", "placed"), ("gang", key.partition("/")[2]))
+        )
+        complete = all(any(row[1] == "EvictionRequested" for row in rows) for rows in (on_job, on_gang))
+        return on_job if complete else []
 
-    rows = eventually(told, what=f"the Job tells of it; {said}")
+    rows = eventually(told, what=f"the Job and the Gang tell of it; {said}")
     assert [row[:2] for row in rows][:2] == [("Normal", "Admitted"), ("Warning", "EvictionRequested")]
     assert "the node is repaired" in rows[1][2]
     text = described(team, "gang", key.partition("/")[2])

@@ -61,9 +61,7 @@ def heeded(muster: Muster, barrier: Barrier, namespace: Namespace) -> None:
 def test_pods_outside_muster_get_no_fenced_device(namespace: Namespace) -> None:
     namespace.create(workloads.claim_template("one", workloads.device_request()), workloads.pod("out", template="one"))
 
-    refusal = namespace.wait_refused("out")
-
-    assert "cannot allocate all claims" in refusal
+    namespace.wait_refused("out", "cannot allocate all claims")
 
 
 def tolerant(**toleration: str) -> Any:
@@ -133,7 +131,7 @@ def test_admin_access_takes_no_device_from_anybody_and_gets_past_a_fence_by_tole
         namespace.create(workloads.claim(name, request), workloads.pod(name, claim=name))
 
     namespace.bound("looks")
-    assert "cannot allocate all claims" in namespace.wait_refused("blind")
+    namespace.wait_refused("blind", "cannot allocate all claims")
 
 
 @pytest.mark.parametrize("gone", [POLICY, BINDING, "rule"], ids=["policy", "binding", "rule"])
@@ -202,7 +200,7 @@ def test_behind_a_fence_gangs_get_their_devices_and_others_none(team: Team) -> N
     mode, reason = team.placed("train")
     assert mode == "Allocate"
     assert reason == f"driver {fleet.DRIVER}: its devices are fenced"
-    assert "DevicesProtected" in events(team)
+    eventually(lambda: "DevicesProtected" in events(team), what="an Event tells of it")
 
 
 @pytest.mark.usefixtures("muster")

@@ -33,6 +33,9 @@ def herd(control_plane: ControlPlane, muster: Muster) -> Iterator[Herd]:
         yield herd
 
 
+SECONDS_TOGETHER = 150.0
+"""All kinds have to come so far, each step of their controllers after the one before."""
+
 MADE_AGAIN = ("jobset", "trainjob", "spark", "lws-0", "lws-1")
 """Of what restarts as another gang, while what makes it stays. The group that was scaled away is not among them."""
 
@@ -124,12 +127,10 @@ class Company:
                 life.reconcile(view, first(life))
             return all(found.values())
 
-        try:
-            eventually(done, what=what)
-        except AssertionError as error:
-            error.add_note(f"not of {[name for name, one in found.items() if not one]}")
-            error.add_note(str(self.herd.shown()))
-            raise
+        def missing() -> str:
+            return f"{what}: not of {[name for name, one in found.items() if not one]}; {self.herd.standing()}"
+
+        eventually(done, what=missing, within=SECONDS_TOGETHER)
         return found
 
     def wait_running(self, *, other_than: Mapping[str, Running] | None = None) -> dict[str, "Running"]:

@@ -108,7 +108,8 @@ def come_to_an_end(fire: Fire, mode: str) -> None:
         fire.forget_ended()
         return not fire.alive
 
-    eventually(all_ended, what=f"every gang has run whole (SEED={SEED}); {fire.alive}", within=SECONDS_TO_END)
+    what = lambda: f"every gang has run whole (SEED={SEED}): {[lab.team.standing(name) for name in fire.alive]}"  # noqa: E731
+    eventually(all_ended, what=what, within=SECONDS_TO_END)
     for name, shape in fire.held.items():
         lab.team.wait_held(name, shape.held)
     for name in [*fire.held]:

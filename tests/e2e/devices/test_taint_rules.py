@@ -41,7 +41,10 @@ def test_a_rule_that_taints_a_device_sends_a_gang_that_waits_elsewhere(lab: Lab,
 
     taint(tainted)
 
-    eventually(lambda: "tainted" in team.hold("pair")["message"], what=f"Muster sees the rule; {team.hold('pair')}")
+    eventually(
+        lambda: "tainted" in team.hold("pair").get("message", ""),
+        what=lambda: f"Muster sees the rule: {team.standing('pair')}",
+    )
     team.finish("first")
     lab.wait_running("pair", 2)
     assert lab.pinned_to("pair") == others

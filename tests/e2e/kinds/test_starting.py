@@ -69,7 +69,7 @@ def test_a_kind_that_is_installed_while_muster_runs_is_noticed_and_may_go_again(
     )
     head, *others = standins.ray_pods(cluster)
     herd.put(head)
-    herd.wait_held("1 of 3 pods exist", "ray-head", of=cluster, within=90.0)
+    herd.wait_held("1 of 3 pods exist", "ray-head", of=cluster, within=150.0)
     whole = ["ray-head", *named(herd.all(others))]
     herd.wait_running(*whole)
 
