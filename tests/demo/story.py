@@ -16,7 +16,7 @@ from tests.demo.telling import StoryError, Teller
 
 GPUS = (4, 4, 4, 4, 4, 1)
 VISION, LANGUAGE = "demo-vision", "demo-language"
-PATIENCE = 60.0
+PATIENCE = 90.0
 """Seconds for each thing to show; on an idle machine it takes one or two."""
 DOOR_PATIENCE = 30.0
 """Seconds until the API server asks Muster's webhook, and gets an answer."""
@@ -120,6 +120,7 @@ class Story:
         await self._until_running(LANGUAGE, "evaluate", pods=2)
         await self._until_used(VISION, 2)
         await self._until_used(LANGUAGE, 6)
+        await self._until_finished(VISION, "pretrain")
         await self._see("admitted", pretrain=VISION, ablation=VISION, evaluate=LANGUAGE)
         await self._show("gang list", "queue list", f"why {LANGUAGE}/evaluate")
 
@@ -162,6 +163,13 @@ class Story:
             return len(running) == pods and (gang or {}).get("status", {}).get("phase") == "Running"
 
         await self._when(f"all {pods} pods of {job} run", look)
+
+    async def _until_finished(self, namespace: str, job: str) -> None:
+        async def look() -> bool:
+            gang = await self.stage.gang(namespace, job)
+            return bool((gang or {}).get("status", {}).get("phase") == "Finished")
+
+        await self._when(f"{job} has finished", look)
 
     async def _until_used(self, queue: str, gpus: int) -> None:
         """Wait for the books: what was granted is settled, and what has ended is released."""

@@ -21,7 +21,7 @@ from tests import browser
 from tests.controlplane import ApiError, ControlPlane, building, fleet, workloads
 from tests.controlplane.clients import Client
 from tests.controlplane.namespaces import Namespace
-from tests.controlplane.observing import eventually
+from tests.controlplane.observing import PATIENCE, eventually
 from tests.e2e import fixtures, musters, sites
 from tests.e2e.musters import ROOT, Muster
 from tests.e2e.sites import Answer, Signer, Signers, Site
@@ -31,6 +31,8 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 RULES = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 PARTS = "parts.example.com"
 NAMESPACE = "shown"
+expect.set_options(timeout=PATIENCE * 1000)
+
 DRY = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
 
 
@@ -247,9 +249,7 @@ def test_somebody_signs_in_with_a_browser_and_follows_a_gang_to_its_node(cluster
 
 def gang(cluster: World, name: str) -> str:
     """Return `namespace/name` of a Job's gang."""
-    found = cluster.team.gang(name)
-    assert found is not None
-    return f"{NAMESPACE}/{found['metadata']['name']}"
+    return cluster.team.key(name)
 
 
 # Who is refused.

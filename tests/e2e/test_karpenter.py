@@ -112,7 +112,8 @@ def test_karpenter_makes_the_nodes_of_a_gang_which_starts_whole_and_none_for_one
     nodes = sorted(node["metadata"]["name"] for node in karpenter.nodes)
     assert len(nodes) == len(karpenter.claims) == 2
     assert sorted(pod["spec"]["nodeName"] for pod in team.pods("train")) == sorted(nodes * 2)
-    assert "nodes were asked for (2 of shape a100x8)" in team.placed("train")[1]
+    why = "nodes were asked for (2 of shape a100x8)"
+    eventually(lambda: why in team.placed("train")[1], what=lambda: f"it is said: {team.standing('train')}")
     eventually(lambda: team.used("gpus") == (0, 16), what="what kube-scheduler gave is settled")
     assert len(team.gated("large")) == 5
     assert muster.wrong_books() is None
@@ -190,9 +191,15 @@ def test_a_shape_says_what_its_node_pool_is_like_and_while_that_cannot_start_nod
     eventually(lambda: pool_condition(control_plane)[:2] == ("False", "NotFound"), what="there is no such NodePool")
     team.submit("train", pods=4, gpus=4)
     assert team.wait_held("train", "NoFeasiblePlacement")
-    client.merge_patch(SHAPE, {"spec": {"nodePool": karpenter.name}})
+    # Between the two, and until both are seen, three nodes might come.
+    queue = f"{GROUP}/queues/{team.queue}"
+    client.merge_patch(queue, {"spec": {"stopPolicy": "Hold"}})
+    team.wait_held("train", "QueueStopped")
     client.merge_patch(pool, {"spec": {"limits": {"nodes": "1"}}})
+    client.merge_patch(SHAPE, {"spec": {"nodePool": karpenter.name}})
     eventually(lambda: "at most 1 node come" in pool_condition(control_plane)[2], what="the limit is known")
+    client.merge_patch(queue, {"spec": {"stopPolicy": "None"}})
+    team.wait_held("train", "NoFeasiblePlacement")
     holds_for(3, lambda: karpenter.claims == [], what="two nodes are needed, and one may come")
     assert team.used("gpus") == (0, 0)
 
@@ -217,7 +224,7 @@ def test_a_launch_that_fails_gives_everything_back_and_the_gang_starts_once_ther
     karpenter.sell_out(sold_out=True)
     team.submit("train", pods=4, gpus=4)
 
-    eventually(lambda: team.used("gpus") == (16, 0), what="the gang is charged")
+    eventually(lambda: muster.entries(f"{team.namespace.name}/train", "reserve"), what="the gang is charged")
     eventually(lambda: "no machine for a100x8-" in karpenter.log, what="a launch fails")
     eventually(lambda: team.hold("train").get("reason") == "PlacementFailed", what="the gang is taken back")
     assert "nodes that were asked for (2 of shape a100x8) did not come within 10s" in team.hold("train")["message"]

@@ -269,7 +269,7 @@ def test_a_claim_that_pods_share_is_allocated_once_for_all_of_them(lab: Lab) -> 
     for number in range(3):
         lab.client.delete(f"{lab.namespace.pods}/friend-{number}")
     lab.wait_used(gpus=(0, 0))
-    assert not results_of(lab.namespace.claim("common"))
+    eventually(lambda: not results_of(lab.namespace.claim("common")), what="the claim has no devices any more")
 
 
 def test_a_claim_that_no_pod_has_used_is_freed_when_its_pods_are_gone(lab: Lab) -> None:
@@ -305,7 +305,9 @@ def test_a_gang_that_is_only_counted_goes_where_kube_scheduler_puts_it(
 
     lab.wait_used(gpus=(1, 2))
     wait_placed(lab, "three", "Count")
-    assert team.phases("three") == ["Pending", "Running", "Running"]
+    eventually(
+        lambda: team.phases("three") == ["Pending", "Running", "Running"], what=lambda: f"{team.standing('three')}"
+    )
     lab.node("two", plain(1))
     lab.wait_running("three", 3)
     lab.wait_used(gpus=(0, 3))

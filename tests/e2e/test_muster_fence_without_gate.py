@@ -46,8 +46,11 @@ def wait_pinned(team: Team, text: str) -> None:
     mode, reason = team.placed("train")
     assert mode == "Pin"
     assert text in reason
-    events = team.control_plane.client().items(f"/apis/events.k8s.io/v1/namespaces/{team.namespace.name}/events")
-    assert "FellBack" in {event["reason"] for event in events}
+    events = f"/apis/events.k8s.io/v1/namespaces/{team.namespace.name}/events"
+    eventually(
+        lambda: "FellBack" in {event["reason"] for event in team.control_plane.client().items(events)},
+        what="an Event tells of it",
+    )
 
 
 def test_where_rules_are_not_served_that_is_said_and_gangs_are_pinned(team: Team, kubernetes: str) -> None:

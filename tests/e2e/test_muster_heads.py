@@ -98,7 +98,7 @@ def test_a_correction_of_an_operator_is_named_and_can_be_accepted(team: Team, mu
     assert found["finding"]["sequence"] == foreign[0][0]
     accepted = [word for first, last in foreign for word in ("--accept", f"{first}-{last}")]
     assert verified(muster, "--heads", "cluster", *accepted)["ok"]
-    assert told(team, "ForeignEntries")
+    eventually(lambda: told(team, "ForeignEntries"), what="an Event tells of it")
 
 
 def test_books_that_were_written_anew_are_found_by_the_heads_in_the_cluster(team: Team, muster: Muster) -> None:

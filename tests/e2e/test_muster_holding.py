@@ -158,6 +158,7 @@ def test_what_its_user_suspends_is_his_and_what_muster_holds_is_not(herd: Herd) 
     wait_running(herd, "own", 1)
     assert mark(seen(herd, own)) == "started"
     lab.client.merge_patch(f"{lab.team.jobs}/own", {"spec": {"suspend": True}})
+    eventually(lambda: not pods_of(herd, "own"), what="its pods are gone")
     lab.wait_used(gpus=(0, 1))
     holds_for(1, lambda: not pods_of(herd, "own"), what="what its user has suspended is not resumed")
     herd.clear(own, held)
@@ -290,11 +291,13 @@ def test_with_auto_what_starts_at_once_is_gated_and_what_comes_while_others_wait
     lab.client.merge_patch(path, {"spec": {"holdAt": "Auto"}})
     try:
         eventually(lambda: not _is_held_now(lab), what="Jobs are not held")
-        first, second = (herd.put(a_job(herd, name, 4)) for name in ("first", "second"))
+        first = herd.put(a_job(herd, "first", 4))
         assert not first["spec"].get("suspend")
-        assert not second["spec"].get("suspend")
         assert first["spec"]["template"]["metadata"]["labels"][names.QUEUE] == lab.team.queue
         wait_running(herd, "first", 4)
+        eventually(lambda: not _is_held_now(lab), what="nobody waits")
+        second = herd.put(a_job(herd, "second", 4))
+        assert not second["spec"].get("suspend")
         herd.wait_held("", of=second)
 
         eventually(lambda: _is_held_now(lab), what="Jobs are held, since one waits")

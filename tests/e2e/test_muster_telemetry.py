@@ -101,7 +101,7 @@ def test_every_line_of_the_log_is_json_and_none_holds_a_secret(
     secrets |= {data[name] for name in keys}
     assert len(secrets) > 3
 
-    lines = muster.logs.splitlines()
+    lines = complete_lines(muster)
     entries = [json.loads(line) for line in lines]
 
     assert [line for line in lines for secret in secrets if secret in line] == []
@@ -109,10 +109,15 @@ def test_every_line_of_the_log_is_json_and_none_holds_a_secret(
     assert all({"event", "level", "timestamp"} <= entry.keys() for entry in entries)
 
 
+def complete_lines(muster: Muster) -> list[str]:
+    """Return the lines of its log, but for one that is just being written."""
+    return muster.logs.rpartition("\n")[0].splitlines()
+
+
 def test_each_decision_is_one_line_with_the_gangs_uid(team: Team, muster: Muster) -> None:
     client = team.control_plane.client()
     uids = {name: client.get(f"{team.jobs}/{name}")["metadata"]["uid"] for name in ("train", "big")}
-    entries = [json.loads(line) for line in muster.logs.splitlines()]
+    entries = [json.loads(line) for line in complete_lines(muster)]
 
     def told(name: str) -> list[str]:
         decisions = {"admitted", "held", "refused", "evicted"}
@@ -130,23 +135,32 @@ def test_each_decision_is_one_line_with_the_gangs_uid(team: Team, muster: Muster
 
 def test_events_have_reasons_that_are_listed(team: Team) -> None:
     path = f"/apis/events.k8s.io/v1/namespaces/{team.namespace.name}/events"
-    told = team.control_plane.client().items(path)
+
+    def published() -> list[Any]:
+        return team.control_plane.client().items(path)
+
+    expected = {"Admitted", "QuotaExceeded"}
+    eventually(lambda: expected <= {event["reason"] for event in published()}, what=f"Events tell of {expected}")
+    told = published()
     reasons = {event["reason"] for event in told if event.get("reportingController") == events.REPORTER}
 
-    assert {"Admitted", "QuotaExceeded"} <= reasons
     assert reasons <= {*HoldReason, *EvictionReason, *EventReason, *DenyReason}
-    of_gangs = [event for event in told if event["reason"] in {"Admitted", "QuotaExceeded"}]
+    of_gangs = [event for event in told if event["reason"] in expected]
     assert all(event["metadata"]["annotations"][names.GANG_UID] for event in of_gangs)
 
 
 def test_the_page_of_metrics_has_what_is_listed_and_nothing_else(team: Team, port: int) -> None:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        page = answer.read().decode()
+    runs = f'muster_queue_gangs{{phase="Running",queue="{team.queue}"}} 1.0'
+    page = eventually(lambda: found if runs in (found := metrics(port)) else None, what=runs)
     families = {line.split()[2] for line in page.splitlines() if line.startswith("# TYPE ")}
     values = dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
 
     assert {one.series for one in metric_catalog.ALL} == {name for name in families if not name.endswith("_created")}
     assert float(values["muster_leading"]) == 1
     assert sum(name.startswith("muster_device_allocation_info{") for name in values) == 2
-    assert float(values[f'muster_queue_gangs{{phase="Running",queue="{team.queue}"}}']) == 1
     assert float(values['muster_watch_staleness_seconds{kind="pods"}']) < 120
+
+
+def metrics(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return str(answer.read().decode())

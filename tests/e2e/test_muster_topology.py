@@ -95,8 +95,11 @@ def test_a_gang_that_would_rather_be_together_starts_apart_and_is_told_why(lab: 
     assert racks_of(lab, "apart") == ["r1", "r1", "r2"]
     eventually(lambda: domains_of(lab, "apart") == ["r1", "r2"], what="the status says where it is")
     path = f"/apis/events.k8s.io/v1/namespaces/{lab.namespace.name}/events"
-    notes = [event["note"] for event in lab.client.items(path) if event["reason"] == "NotTogether"]
-    assert any(f"none of 2 domains of {RACK} takes all 3 pods together" in note for note in notes)
+    why = f"none of 2 domains of {RACK} takes all 3 pods together"
+    eventually(
+        lambda: any(why in event["note"] for event in lab.client.items(path) if event["reason"] == "NotTogether"),
+        what="an Event tells why",
+    )
     lab.end("apart")
 
     submit(lab, "close", 2, key=names.TOPOLOGY_PREFERRED)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -255,8 +256,13 @@ def test_the_report_says_who_is_busy_and_who_is_idle_to_the_second_whatever_goes
         assert "It is idle: its devices have been in use for less than 5 %" in muster.command(
             "why", f"{namespace.name}/idle"
         )
-        events = control_plane.client().items(f"/api/v1/namespaces/{namespace.name}/events")
-        assert {one["involvedObject"]["kind"] for one in events if one["reason"] == "GangIdle"} == {"Gang", "Job"}
+        events = f"/api/v1/namespaces/{namespace.name}/events"
+
+        def told() -> set[str]:
+            found = control_plane.client().items(events)
+            return {one["involvedObject"]["kind"] for one in found if one["reason"] == "GangIdle"}
+
+        eventually(lambda: told() == {"Gang", "Job"}, what=lambda: f"Events tell of the idle gang on {told()}")
 
         _check_memory(team, [*sharers])
         submit_share(team, "large", "100Gi")
@@ -296,7 +302,8 @@ def wait_until(at: float) -> None:
 def _check_memory(team: Team, sharers: Sequence[str]) -> None:
     """Of the shared device more is in use than both of its gangs asked for."""
     for name in sharers:
-        exceeded = condition_of(team, name, "MemoryExceeded")["message"]
+        found = eventually(partial(condition_of, team, name, "MemoryExceeded"), what=f"{name} is told", within=PATIENCE)
+        exceeded = found["message"]
         assert exceeded.startswith("up to 3072 MiB of memory were in use on a device of claim")
         assert exceeded.endswith("and the 2 claims that shared it asked for 2048 MiB of it together")
     assert condition_of(team, "busy", "MemoryExceeded") is None
