@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from admission.api.snapshot import changed
+from admission.api.snapshot import Version, changed
 
 A = TypeVar("A")
 K = TypeVar("K", bound=Hashable)
@@ -73,7 +73,7 @@ class Derived(Generic[K, A, V]):
     def __init__(self, make: Callable[[K, A], V | None]) -> None:
         self._make = make
         self._source: Mapping[K, A] = {}
-        self.values: Mapping[K, V] = {}
+        self.values: Version[K, V] = Version()
 
     def update(self, source: Mapping[K, A]) -> list[K]:
         """Derive again what belongs to values that are other objects than before. Return the keys of these.
@@ -83,10 +83,13 @@ class Derived(Generic[K, A, V]):
         keys = changed(self._source, source)
         made = {key: self._make(key, source[key]) for key in keys if key in source}
         if any(made.get(key) is not self.values.get(key) for key in keys):
-            values = dict(self.values)
+            values = Version(self.values)
             for key in keys:
-                values.pop(key, None)
-            values.update((key, value) for key, value in made.items() if value is not None)
+                value = made.get(key)
+                if value is not None:
+                    values.put(key, value)
+                elif key in values:
+                    values.drop(key)
             self.values = values
         self._source = source
         return keys
@@ -103,7 +106,7 @@ class Inverted(Generic[A, V, M]):
         self._pairs = pairs
         self._source: Mapping[Any, A] = {}
         self._counts: dict[V, dict[M, int]] = {}
-        self.members: Mapping[V, frozenset[M]] = {}
+        self.members: Version[V, frozenset[M]] = Version()
 
     def update(self, source: Mapping[Any, A]) -> Mapping[V, frozenset[M]]:
         """Follow the changes of the mapping, and return the members of each target."""
@@ -115,11 +118,15 @@ class Inverted(Generic[A, V, M]):
                     self._count(target, member, times)
         self._source = source
         if targets:
-            members = dict(self.members)
+            members = Version(self.members)
             for target in targets:
-                members[target] = self._set(target)
-                if not members[target]:
-                    del members[target], self._counts[target]
+                found = self._set(target)
+                if found:
+                    members.put(target, found)
+                    continue
+                del self._counts[target]
+                if target in members:
+                    members.drop(target)
             self.members = members
         return self.members
 

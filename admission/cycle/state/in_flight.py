@@ -15,7 +15,7 @@ from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.owners import Parent
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import Placement
-from admission.api.snapshot import Snapshot
+from admission.api.snapshot import Merged, Snapshot
 from admission.api.values import names
 from admission.api.values.names import GangUid, NodeName, Uid
 from admission.errors import MusterError
@@ -35,6 +35,8 @@ class InFlight:
 
     _claims: dict[str, Claim] = field(default_factory=dict)
     """By `namespace/name`, as the API server returned them."""
+    _with_assumed: Merged[str, Claim] | None = None
+    """The claims of snapshots with these; None until there was one."""
     _opened: set[Uid] = field(default_factory=set)
     """Pods whose gate was opened."""
     _leaving: set[Uid] = field(default_factory=set)
@@ -86,7 +88,12 @@ class InFlight:
             for key, claim in self._claims.items()
             if (seen := snapshot.claims.get(key)) is not None and _is_behind(seen.meta, claim.meta)
         }
-        return replace(snapshot, claims={**snapshot.claims, **self._claims}) if self._claims else snapshot
+        if self._claims and self._with_assumed is None:
+            self._with_assumed = Merged()
+        if self._with_assumed is None:
+            return snapshot
+        # Also once the view shows all: whoever follows the claims then goes on from what it has.
+        return replace(snapshot, claims=self._with_assumed.update(snapshot.claims, dict(self._claims)))
 
     def forget_seen_pods(self, pods: Mapping[Uid, Pod]) -> None:
         """Drop the pods whose writes the view shows."""

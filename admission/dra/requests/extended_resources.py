@@ -16,7 +16,7 @@ from admission.api.kubernetes.devices import DeviceClass
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Container, Pod, Stage
-from admission.api.snapshot import Snapshot, changed
+from admission.api.snapshot import Snapshot, Version, changed
 from admission.api.values import names
 from admission.api.values.names import Uid
 
@@ -99,8 +99,8 @@ class Index:
     """
 
     snapshot: Snapshot
-    claims: Mapping[Uid, Claim]
-    holders: Mapping[Uid, tuple[str, ...]]
+    claims: Version[Uid, Claim]
+    holders: Version[Uid, tuple[str, ...]]
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot, before: Self | None = None) -> Self:
@@ -109,7 +109,8 @@ class Index:
         keys, pods = changed(known.claims, snapshot.claims), changed(known.pods, snapshot.pods)
         if before is not None and not keys and not pods:
             return before
-        claims, holders = ({}, {}) if before is None else (dict(before.claims), dict(before.holders))
+        claims = Version(before.claims if before is not None else None)
+        holders = Version(before.holders if before is not None else None)
         concerned = dict.fromkeys(pods)
         for key in keys:
             claim = known.claims.get(key)
@@ -120,16 +121,16 @@ class Index:
             claim = snapshot.claims.get(key)
             if claim is not None:
                 concerned |= dict.fromkeys(_users(claim))
-                claims[claim.meta.uid] = claim
+                claims.put(claim.meta.uid, claim)
                 for user in _users(claim):
-                    holders[user] = tuple(sorted((*holders.get(user, ()), key)))
+                    holders.put(user, tuple(sorted((*holders.get(user, ()), key))))
         for pod in concerned:
             uid = names.extended_claim(pod)
             claim = _made_for(pod, snapshot, holders)
             if claim is not None:
-                claims[uid] = claim
-            else:
-                claims.pop(uid, None)
+                claims.put(uid, claim)
+            elif uid in claims:
+                claims.drop(uid)
         return cls(snapshot=snapshot, claims=claims, holders=holders)
 
 
@@ -137,13 +138,15 @@ def _users(claim: Claim) -> set[Uid]:
     return {Uid(uid) for uid in claim.reserved_for}
 
 
-def _remove(key: str, claim: Claim, claims: dict[Uid, Claim], holders: dict[Uid, tuple[str, ...]]) -> None:
+def _remove(key: str, claim: Claim, claims: Version[Uid, Claim], holders: Version[Uid, tuple[str, ...]]) -> None:
     if claims.get(claim.meta.uid) is claim:
-        del claims[claim.meta.uid]
+        claims.drop(claim.meta.uid)
     for user in _users(claim):
-        holders[user] = tuple(one for one in holders[user] if one != key)
-        if not holders[user]:
-            del holders[user]
+        left = tuple(one for one in holders[user] if one != key)
+        if left:
+            holders.put(user, left)
+        else:
+            holders.drop(user)
 
 
 def _made_for(uid: Uid, snapshot: Snapshot, holders: Mapping[Uid, tuple[str, ...]]) -> Claim | None:
