@@ -19,7 +19,6 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names, reasons
 from admission.api.values.names import MeterName, Uid
 from admission.api.values.reasons import Denial, Hold, HoldReason
-from admission.cycle.state import pending_pods
 from admission.cycle.state.fences import FenceState
 from admission.cycle.state.inputs import CycleInputs
 from admission.cycle.state.ledger_mirror import LedgerMirror
@@ -31,6 +30,7 @@ from admission.dra.state.cluster_state import ClusterState
 from admission.errors import MalformedObjectError, RetryError
 from admission.quota import fair_share
 from admission.quota.headroom import QueueUsage
+from admission.review import expected_pods
 from admission.review.caches import ReviewCaches
 from admission.scheduling.cache.verdict_cache import Verdict
 from admission.scheduling.capacity.node_needs import MOST_TO_COME
@@ -110,7 +110,7 @@ class LookAhead:
         alone = replace(parent, templates=wave.templates, waves=wave.waves, roles=wave.waves_of)
         workload = Workload(kind=kind, obj=alone)
         try:
-            made = pending_pods.expected(workload, inputs.snapshot, self.reviews)
+            made = expected_pods.expected(workload, inputs.snapshot, self.reviews)
         except MalformedObjectError:
             return None
         if not isinstance(made, tuple):

@@ -1,3 +1,3 @@
 """Answers one AdmissionReview."""
 
-__all__ = ["caches", "provided_templates", "reviewer"]
+__all__ = ["caches", "expected_pods", "provided_templates", "reviewer"]

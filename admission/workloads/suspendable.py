@@ -13,7 +13,7 @@ from admission.api.kubernetes.jobs import Job, PodTemplate, Suspendable
 from admission.api.kubernetes.meta import Meta, Owner
 from admission.api.kubernetes.owners import Parent
 from admission.api.scheduling import scheduling_rules
-from admission.api.snapshot import Snapshot
+from admission.api.snapshot import Merged, Snapshot, changed
 from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import Held, Uid
@@ -178,20 +178,26 @@ class HeldWorkloads:
 
     def __init__(self) -> None:
         self._by_kind: dict[str, Derived[Any, Job | Parent, Workload]] = {}
+        self._merged: Merged[Uid, Workload] = Merged()
+        self.workloads: Mapping[Uid, Workload] = {}
+        """Those of the last snapshot, by UID."""
 
-    def update(self, snapshot: Snapshot) -> list[Workload]:
-        """Return those of a snapshot."""
+    def update(self, snapshot: Snapshot) -> set[Uid]:
+        """Go on to a snapshot; return the workloads of which something has changed."""
         kinds: dict[str, Mapping[Any, Job | Parent]] = {JOB.key: snapshot.jobs}
         kinds |= {key: parents for key, parents in snapshot.parents.items() if key in BY_KEY and key != JOB.key}
         self._by_kind = {key: self._by_kind.get(key) or Derived(_marked_of(BY_KEY[key])) for key in kinds}
         for key, objects in kinds.items():
             self._by_kind[key].update(objects)
-        return [workload for derived in self._by_kind.values() for workload in derived.values.values()]
+        before, self.workloads = self.workloads, self._merged.update(*(one.values for one in self._by_kind.values()))
+        return {*changed(before, self.workloads)}
 
 
 def held_workloads(snapshot: Snapshot) -> list[Workload]:
     """Return the workloads that Muster holds as a whole, or held."""
-    return HeldWorkloads().update(snapshot)
+    found = HeldWorkloads()
+    found.update(snapshot)
+    return [*found.workloads.values()]
 
 
 def _marked_of(kind: Holdable) -> Callable[[Any, Job | Parent], Workload | None]:

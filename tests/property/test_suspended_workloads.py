@@ -6,9 +6,12 @@ from random import Random
 
 import pytest
 
+from admission.accounting.books import Book
 from admission.api.kubernetes.jobs import Suspendable
 from admission.api.kubernetes.pods import Pod
+from admission.api.snapshot import Snapshot
 from admission.api.values.names import Held, MeterName, Uid
+from admission.cycle.state.pending_pods import PendingPods
 from admission.workloads import suspendable
 from tests.builders import a_cluster
 from tests.property.mortal_jobs import MortalJobs, step
@@ -117,17 +120,28 @@ def check(play: Play) -> None:
         assert len(running) in {0, job["pods"]}, f"{name} runs in part"
 
 
+def check_expected(pending: PendingPods, snapshot: Snapshot, book: Book) -> None:
+    """Expected pods that are followed from step to step are those that are found anew."""
+    found, new = pending.add_to(snapshot, book), PendingPods()
+    anew = new.add_to(snapshot, book)
+    assert found.pods == anew.pods
+    assert found.claims == anew.claims
+    assert pending.problems == new.problems
+    assert {one.meta.uid for one in pending.loose} == {one.meta.uid for one in new.loose}
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(3))
 def test_random_steps_charge_nothing_twice_and_leave_nothing(seed: int) -> None:
     async def live() -> tuple[int, int]:
         cluster = Mortal(Random(seed))  # noqa: S311 - not for secrets
-        play = Play(cluster)
+        play, pending = Play(cluster), PendingPods()
         ran = 0
         for _ in range(STEPS):
             cluster.happen()
             await step(play)
             check(play)
+            check_expected(pending, cluster.snapshot(), play.ledger.book)
             ran += len(cluster.running())
         for name in sorted(cluster.made):
             cluster.forget(name)

@@ -19,8 +19,8 @@ from admission.api.values.decoding import Reader
 from admission.api.values.names import Held, Uid
 from admission.api.values.reasons import EventReason, HoldReason
 from admission.cycle import cycle, reconcile
-from admission.cycle.state import pending_pods
 from admission.cycle.state.result import CycleResult
+from admission.review import expected_pods
 from admission.review.caches import ReviewCaches
 from admission.scheduling.placement.protection import Barriers
 from admission.workloads import suspendable
@@ -385,7 +385,7 @@ async def test_a_process_that_leads_again_reuses_the_expected_pods_of_known_temp
 
 @pytest.mark.parametrize(
     ("kind", "of_template", "user"),
-    [("Job.batch", "ada", "ada"), ("Job.batch", "", pending_pods.MAKER), ("JobSet.jobset.x-k8s.io", "", "ada")],
+    [("Job.batch", "ada", "ada"), ("Job.batch", "", expected_pods.MAKER), ("JobSet.jobset.x-k8s.io", "", "ada")],
 )
 def test_expected_pods_are_made_by_whom_the_webhook_will_name(kind: str, of_template: str, user: str) -> None:
     cluster, _ = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=2))
@@ -400,7 +400,7 @@ def test_expected_pods_are_made_by_whom_the_webhook_will_name(kind: str, of_temp
         made = Parent(meta=meta, suspended=True, templates=suspendable.job_templates(replace(job, template=body)))
     workload = suspendable.Workload(kind=suspendable.BY_KEY[kind], obj=made)
 
-    found = pending_pods.expected(workload, cluster.snapshot(), ReviewCaches())
+    found = expected_pods.expected(workload, cluster.snapshot(), ReviewCaches())
 
     assert isinstance(found, tuple)
     assert [pod.user for pod in found[0].values()] == [user]
@@ -421,7 +421,7 @@ def test_expected_pods_of_a_job_with_nodes_of_its_own_ask_for_these() -> None:
     templates = kind.templates({"metadata": named, "spec": {"replicatedJobs": replicated}})
     made = Parent(meta=replace(job.meta, annotations=annotations), suspended=True, templates=templates)
 
-    found = pending_pods.expected(suspendable.Workload(kind=kind, obj=made), cluster.snapshot(), ReviewCaches())
+    found = expected_pods.expected(suspendable.Workload(kind=kind, obj=made), cluster.snapshot(), ReviewCaches())
 
     assert isinstance(found, tuple)
     assert [dict(pod.node_selector) for pod in found[0].values()] == [
