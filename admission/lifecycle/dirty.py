@@ -16,7 +16,9 @@ from admission.api.muster.ledger_entries import Placement
 from admission.api.snapshot import Snapshot, changed
 from admission.api.values import names
 from admission.api.values.names import GangUid, Uid
+from admission.dra.inventory.pools import PoolId
 from admission.dra.metering.device_meters import Meters
+from admission.incremental import Inverted
 from admission.lifecycle.transitions import ObservedAllocations
 
 
@@ -30,13 +32,15 @@ class DirtyGangs:
     _snapshot: Snapshot = field(default_factory=Snapshot)
     _meters: Meters | None = None
     _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
+    _by_pool: Inverted[Placement, PoolId, GangUid] = field(default_factory=lambda: Inverted(_pools))
+    """By pool, the gangs that hold devices of it."""
     _dirty: set[GangUid] = field(default_factory=set)
     _followed: set[GangUid] = field(default_factory=set)
     """Gangs with an entry in this cycle; posting it may fail, so they stay dirty."""
 
     def refresh(self, book: Book, observed: ObservedAllocations, users: Mapping[Uid, Collection[Uid]]) -> None:
         """Mark the gangs whose inputs changed. users: by the UID of a claim, the pods with a seat that use it."""
-        previous, snapshot = self._snapshot, observed.snapshot
+        previous, snapshot, by_pool = self._snapshot, observed.snapshot, self._by_pool.update(book.placements)
         unchanged = (previous.malformed == snapshot.malformed, previous.classes == snapshot.classes)
         if self._meters is not observed.meters or not all(unchanged):
             self._dirty = set(book.placements)
@@ -44,7 +48,7 @@ class DirtyGangs:
             self._dirty |= set(changed(self._placements, book.placements))
             self._dirty |= set(_by_pods(previous, snapshot, book))
             self._dirty |= set(_by_claims(previous, snapshot, book, users))
-            self._dirty |= set(_by_slices(previous, snapshot, book))
+            self._dirty |= set(_by_slices(previous, snapshot, by_pool))
             self._dirty |= {gang for uid in self._dirty for gang in _payers(uid, book, self._placements)}
         self._dirty &= book.placements.keys()
         self._snapshot, self._meters, self._placements = snapshot, observed.meters, book.placements
@@ -92,19 +96,19 @@ def _by_claims(
     yield from _owners(uids | using, book)
 
 
-def _by_slices(previous: Snapshot, snapshot: Snapshot, book: Book) -> Iterator[GangUid]:
-    """Yield the gangs that hold a device of a pool with a changed slice."""
-    keys = changed(previous.slices, snapshot.slices)
-    known = (slices.get(key) for key in keys for slices in (previous.slices, snapshot.slices))
-    pools = {(slice_.driver, slice_.pool) for slice_ in known if slice_ is not None}
-    if not pools:
-        return
-    for gang, placement in book.placements.items():
-        devices = (
-            request_device.device for holding in placement.holdings.values() for request_device in holding.devices
-        )
-        if any((device.driver, device.pool) in pools for device in devices):
-            yield gang
+def _by_slices(
+    previous: Snapshot, snapshot: Snapshot, by_pool: Mapping[PoolId, Collection[GangUid]]
+) -> Iterator[GangUid]:
+    """Yield the gangs that hold a device of a pool with a changed slice. by_pool: those that hold devices of each."""
+    for key in changed(previous.slices, snapshot.slices):
+        for slice_ in filter(None, (previous.slices.get(key), snapshot.slices.get(key))):
+            yield from by_pool.get((slice_.driver, slice_.pool), ())
+
+
+def _pools(placement: Placement) -> set[tuple[PoolId, GangUid]]:
+    """Return the pools of the devices that a gang holds, each with the gang."""
+    held = (one.device for holding in placement.holdings.values() for one in holding.devices)
+    return {((device.driver, device.pool), placement.gang_uid) for device in held}
 
 
 def _payers(gang: GangUid, book: Book, previous: Mapping[GangUid, Placement]) -> Iterator[GangUid]:

@@ -17,9 +17,10 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import Charge
 from admission.api.muster.ledger_entries import Entry, Holding, Placement, Seat
 from admission.api.muster.meters import Measure
-from admission.api.snapshot import Snapshot
+from admission.api.snapshot import Snapshot, changed
 from admission.api.values import names
 from admission.api.values.names import NodeName, Uid
+from admission.dra.inventory.pools import PoolId
 from admission.dra.metering import device_meters, holdings
 from admission.dra.metering.device_meters import ChargeError, Meters
 from admission.dra.planner import pod_groups
@@ -45,28 +46,37 @@ def _index(slices: Iterable[Slice]) -> dict[DeviceId, Device]:
 class Devices(Mapping[DeviceId, Device]):
     """Every device by its id, from the newest generation of its pool; a pool is indexed when first needed.
 
-    Equal to `index_devices`, but faster when few of many devices are looked up.
+    Equal to `index_devices`, but faster when few of many devices are looked up. previous: the devices of an earlier
+    snapshot; of pools whose slices are the same since, their index is taken.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._pools: dict[tuple[str, str], list[Slice]] = {}
-        for slice_ in snapshot.slices.values():
-            self._pools.setdefault((slice_.driver, slice_.pool), []).append(slice_)
-        self._indexed: dict[tuple[str, str], Mapping[DeviceId, Device]] = {}
+    def __init__(self, snapshot: Snapshot, previous: "Devices | None" = None) -> None:
+        self.snapshot = snapshot
+        self.pools: dict[PoolId, list[Slice]] = {}
+        self.indexed: dict[PoolId, Mapping[DeviceId, Device]] = {}
+        before, now = previous.snapshot.slices if previous is not None else {}, snapshot.slices
+        keys = changed(before, now)
+        stale = {(one.driver, one.pool) for key in keys for one in (before.get(key), now.get(key)) if one is not None}
+        if previous is not None:
+            self.pools = {pool: slices for pool, slices in previous.pools.items() if pool not in stale}
+            self.indexed = {pool: devices for pool, devices in previous.indexed.items() if pool not in stale}
+        for slice_ in now.values() if stale else ():
+            pool = slice_.driver, slice_.pool
+            if pool in stale:
+                self.pools.setdefault(pool, []).append(slice_)
 
     def __getitem__(self, device: DeviceId) -> Device:
         pool = (device.driver, device.pool)
-        devices = self._indexed.get(pool)
+        devices = self.indexed.get(pool)
         if devices is None:
-            devices = self._indexed[pool] = _index(self._pools.get(pool, ()))
+            devices = self.indexed[pool] = _index(self.pools.get(pool, ()))
         return devices[device]
 
     def __iter__(self) -> Iterator[DeviceId]:
-        return iter(index_devices(self._snapshot))
+        return iter(index_devices(self.snapshot))
 
     def __len__(self) -> int:
-        return len(index_devices(self._snapshot))
+        return len(index_devices(self.snapshot))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +85,7 @@ class ObservedAllocations:
 
     snapshot: Snapshot
     index: extended_resources.Index
-    devices: Mapping[DeviceId, Device]
+    devices: Devices
     meters: Meters
 
     @property
@@ -90,12 +100,13 @@ class ObservedAllocations:
         A result is frozen and several may follow one, so each is built from an earlier one instead of being declared
         over `admission.incremental`, which follows one history.
         """
-        earlier = previous.snapshot if previous is not None else None
-        same_slices = earlier is not None and earlier.slices is snapshot.slices
+        same_slices = previous is not None and previous.snapshot.slices is snapshot.slices
         return cls(
             snapshot=snapshot,
             index=extended_resources.Index.from_snapshot(snapshot, previous.index if previous is not None else None),
-            devices=previous.devices if previous is not None and same_slices else Devices(snapshot),
+            devices=previous.devices
+            if previous is not None and same_slices
+            else Devices(snapshot, previous.devices if previous is not None else None),
             meters=meters,
         )
 
@@ -116,8 +127,8 @@ def adjustment(placement: Placement, observed: ObservedAllocations, *, at: datet
     meter was changed, added or removed keeps its charge.
     """
     allocations = allocated(placement, observed, settled=True)
-    changed = {uid: new for uid, new in allocations.items() if _differs(placement.holdings[uid], new, observed)}
-    return books.readjust(placement, changed, at=at, actor=actor)
+    differing = {uid: new for uid, new in allocations.items() if _differs(placement.holdings[uid], new, observed)}
+    return books.readjust(placement, differing, at=at, actor=actor)
 
 
 def unreserved(_: str, claim: Claim) -> Claim | None:

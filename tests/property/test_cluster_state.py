@@ -143,6 +143,26 @@ def test_unchanged_parts_of_a_cluster_state_are_not_computed_again() -> None:
     assert all(after.taken[device] is holder for device, holder in before.taken.items())
 
 
+def test_what_uses_nothing_leaves_the_state_as_it_is() -> None:
+    """Pods that wait and claims that are not allocated come all the time: what was proved is not proved again."""
+    builder = a_cluster()
+    for node in NODES:
+        builder.node(node, gpus=GPUS, allocatable=ALLOCATABLE)
+    snapshot = builder.snapshot()
+    before = cluster_state.build(snapshot, ())
+    waiting, claim = a_pod("p", requests={"cpu": "1"}, schedulingGates=[GATE]).pod, a_claim("p", a_request())
+    with_both = replace(snapshot, pods={waiting.meta.uid: waiting}, claims={claim.meta.key: claim})
+    bound = replace(waiting, node=NodeName("a"), gates=())
+    with_bound = replace(with_both, pods={waiting.meta.uid: bound})
+
+    assert cluster_state.build(with_both, (), before=before) is before
+    assert cluster_state.build(snapshot, (), before=before) is before
+
+    other = cluster_state.build(with_bound, (), before=before)
+    assert other is not before
+    assert cluster_state.changed(before, other) == frozenset({NodeName("a")})
+
+
 @given(seed=st.integers(0, 2**32))
 @settings(deadline=None)
 def test_an_incremental_claim_index_equals_an_index_built_from_scratch(seed: int) -> None:

@@ -8,7 +8,6 @@ law is tested in `tests/property/test_cluster_state.py`.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from admission.api.kubernetes.devices import Slice
 from admission.api.kubernetes.nodes import Node
 from admission.api.snapshot import changed
 from admission.api.values.names import NodeName
@@ -17,19 +16,16 @@ from admission.dra.inventory.pools import NodeInventory, Slices
 
 
 class NodeIndex(NamedTuple):
-    """The node inventories of an earlier cluster state, and the inputs they were built from. pieces: slices by key."""
+    """The node inventories of an earlier cluster state, and the inputs they were built from."""
 
     nodes: Mapping[NodeName, Node]
     node_inventories: Mapping[NodeName, NodeInventory]
     slices: Slices
-    pieces: Mapping[str, Slice]
 
 
-def build(
-    nodes: Mapping[NodeName, Node], slices: Slices, pieces: Mapping[str, Slice], before: NodeIndex | None
-) -> Mapping[NodeName, NodeInventory]:
-    """Return the inventory of every node. pieces: the slices by key."""
-    touched = _touched(slices, pieces, before) if before is not None else None
+def build(nodes: Mapping[NodeName, Node], slices: Slices, before: NodeIndex | None) -> Mapping[NodeName, NodeInventory]:
+    """Return the inventory of every node."""
+    touched = _touched(slices, before.slices) if before is not None else None
     if before is None or touched is None:
         return {name: _node_inventory(node, slices, before) for name, node in nodes.items()}
     touched.update(changed(before.nodes, nodes))
@@ -42,14 +38,13 @@ def build(
     return {name: again[name] if name in again else before.node_inventories[name] for name in nodes}
 
 
-def _touched(slices: Slices, pieces: Mapping[str, Slice], before: NodeIndex) -> set[NodeName] | None:
+def _touched(slices: Slices, old: Slices) -> set[NodeName] | None:
     """Return the nodes of pools that changed; None if nodes may see slices that do not name them."""
-    old, was = before.slices, before.pieces
     if old.elsewhere or slices.elsewhere or old.has_broken or slices.has_broken:
         return None
-    keys = {key for key, piece in pieces.items() if was.get(key) is not piece} | (was.keys() - pieces.keys())
-    changed = (some[key] for key in keys for some in (was, pieces) if key in some)
-    pools_ = {(piece.driver, piece.pool) for piece in changed}
+    keys = changed(old.by_key, slices.by_key)
+    pieces = (some.by_key[key] for key in keys for some in (old, slices) if key in some.by_key)
+    pools_ = {(piece.driver, piece.pool) for piece in pieces}
     return {piece.node_name for pool in pools_ for one in (old, slices) for piece in one.members.get(pool, ())}
 
 

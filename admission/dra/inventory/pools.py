@@ -16,8 +16,9 @@ from admission.api.kubernetes.devices import Device, DeviceId, Slice
 from admission.api.kubernetes.nodes import Node
 from admission.api.values.names import NodeName
 from admission.dra.compatibility import KnownBugs, SchedulerProfile
-from admission.dra.inventory import counters
+from admission.dra.inventory import counters, slice_tables
 from admission.dra.inventory.counters import SharedCounters
+from admission.dra.inventory.slice_tables import SliceTables
 
 PoolId = tuple[str, str]
 """Driver and name of a pool."""
@@ -132,38 +133,25 @@ class NodeInventory:
 class Slices:
     """All slices of the cluster, indexed for gathering.
 
-    A pool that several nodes see in the same way is built once. before: the slices of an earlier cycle; what did not
-    change keeps its identity, which makes `unchanged` fast.
+    A pool that several nodes see in the same way is built once. before: the slices of an earlier cycle, from which what
+    did not change is taken.
     """
 
     def __init__(
-        self, slices: Iterable[Slice], profile: SchedulerProfile | None = None, before: "Slices | None" = None
+        self, slices: Mapping[str, Slice], profile: SchedulerProfile | None = None, before: "Slices | None" = None
     ) -> None:
         profile = profile or SchedulerProfile()
         self._features = profile.features
         self._lenient = profile.known_bugs.incomplete_serve
         self._knows_groups = not profile.release.before_1_37
-        self.on_node: dict[NodeName, list[Slice]] = {}
-        elsewhere: list[Slice] = []
-        members: dict[PoolId, list[Slice]] = {}
-        self._drawing: set[PoolId] = set()
-        self.takes_of_nodes = False
+        self.tables: SliceTables = slice_tables.build(slices, before.tables if before is not None else None)
+        tables = self.tables
+        self.by_key = tables.by_key
+        self.on_node = tables.on_node
+        self.elsewhere = tables.elsewhere.slices
+        self.members: Mapping[PoolId, tuple[Slice, ...]] = tables.members
+        self.takes_of_nodes = tables.takes_of_nodes
         """Whether a device takes resources of its node beside what pods request."""
-        for slice_ in slices:
-            self.takes_of_nodes = self.takes_of_nodes or slice_.takes_of_nodes
-            pool = (slice_.driver, slice_.pool)
-            members.setdefault(pool, []).append(slice_)
-            if slice_.counters:
-                self._drawing.add(pool)
-            if slice_.node_name:
-                self.on_node.setdefault(slice_.node_name, []).append(slice_)
-            else:
-                elsewhere.append(slice_)
-        self.elsewhere = tuple(elsewhere)
-        if before is not None and _same(before.elsewhere, self.elsewhere):
-            self.elsewhere = before.elsewhere
-        self._index = _Index(self.elsewhere)
-        self.members = {pool: tuple(found) for pool, found in members.items()}
         self._local: dict[PoolId, bool] = {}
         self._devices: dict[PoolId, dict[str, Device]] = {}
         self._made: dict[object, Pool | None] = {}
@@ -193,11 +181,11 @@ class Slices:
     @property
     def has_counters(self) -> bool:
         """Whether any pool has shared counters."""
-        return bool(self._drawing)
+        return bool(self.tables.drawing)
 
     def draws(self, pool: PoolId) -> bool:
         """Return whether the pool has slices with shared counters."""
-        return self._features.partitionable and pool in self._drawing
+        return self._features.partitionable and pool in self.tables.drawing
 
     def counter_set(self, pool: PoolId) -> SharedCounters | None:
         """Return the counters of the newest generation of a pool; None if it has none, or invalid ones."""
@@ -214,7 +202,7 @@ class Slices:
     def relevant(self, node: Node) -> dict[PoolId, list[Slice]]:
         """Return, by pool, the slices that are for the node."""
         found: dict[PoolId, list[Slice]] = {}
-        for slice_ in (*self.on_node.get(node.name, ()), *self._index.candidates(node)):
+        for slice_ in (*self.on_node.get(node.name, ()), *self.tables.elsewhere.candidates(node)):
             if self.usable(slice_) and _relevant(slice_, node):
                 found.setdefault((slice_.driver, slice_.pool), []).append(slice_)
         return found
@@ -236,7 +224,7 @@ class Slices:
     def foreign(self, own: Iterable[PoolId]) -> tuple[Pool, ...]:
         """Return the broken pools with counters that 1.36 meets on a node that sees none of their devices."""
         if self._foreign is None:
-            seen = (self._unseen(pool) for pool in sorted(self._drawing) if self.draws(pool))
+            seen = (self._unseen(pool) for pool in sorted(self.tables.drawing) if self.draws(pool))
             self._foreign = tuple(pool for pool in seen if pool is not None and not pool.sound)
         if not self._foreign:
             return ()
@@ -315,64 +303,6 @@ class Slices:
         )
 
 
-class _Index:
-    """An index of the slices without a node name: finds those that may be for a node without reading all of them.
-
-    A node selector that requires one of some values of a label, as nearly all do, is found by label and value.
-    """
-
-    def __init__(self, slices: Sequence[Slice]) -> None:
-        self._always: list[int] = []
-        self._by_label: dict[tuple[str, str], list[int]] = {}
-        self._slices = slices
-        for at, slice_ in enumerate(slices):
-            keys = _keys(slice_)
-            if keys is None:
-                self._always.append(at)
-            else:
-                for key in keys:
-                    self._by_label.setdefault(key, []).append(at)
-
-    def candidates(self, node: Node) -> list[Slice]:
-        """Return all slices that may be for the node, and possibly others, in their order."""
-        if not self._by_label:
-            return [self._slices[at] for at in self._always]
-        found = set(self._always).union(self._by_label.get((_NAME, node.name), ()))
-        for pair in node.meta.labels.items():
-            found.update(self._by_label.get(pair, ()))
-        return [self._slices[at] for at in sorted(found)]
-
-
-_NAME = "metadata.name"
-"""The only field that node selectors support. A label of this name matches too, which only adds candidates."""
-
-
-def _keys(slice_: Slice) -> set[tuple[str, str]] | None:
-    """Return labels with values, or node names, of which a node must have one; None if there is no such set."""
-    places: Sequence[Slice | Device] = slice_.devices if slice_.per_device_nodes else (slice_,)
-    keys: set[tuple[str, str]] = set()
-    for place in places:
-        found = _keys_of(place)
-        if found is None:
-            return None
-        keys |= found
-    return keys
-
-
-def _keys_of(place: Slice | Device) -> set[tuple[str, str]] | None:
-    if place.node_name:
-        return {(_NAME, place.node_name)}
-    if place.all_nodes:
-        return None
-    keys: set[tuple[str, str]] = set()
-    for term in place.node_selector.terms if place.node_selector is not None else ():
-        wanted = next((r for r in (*term.fields, *term.expressions) if r.operator == "In"), None)
-        if wanted is None:
-            return None
-        keys.update((wanted.key, value) for value in wanted.values)
-    return keys
-
-
 def gather(node: Node, slices: Slices) -> NodeInventory:
     """Return the pools that the node sees."""
     relevant = slices.relevant(node)
@@ -387,7 +317,7 @@ def gather(node: Node, slices: Slices) -> NodeInventory:
         old=old,
         foreign=foreign,
         plain=not foreign and not disputed and all(pool.sound for pool in pools),
-        own=tuple(slices.on_node.get(node.name, ())),
+        own=slices.on_node.get(node.name, ()),
         elsewhere=slices.elsewhere,
         relevant={pool: slices.members[pool] for pool in relevant},
     )

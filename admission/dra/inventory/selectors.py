@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from admission.api.kubernetes.devices import Device, Slice
+from admission.api.snapshot import changed
 from admission.cel.core.errors import CompileError, EvaluationError
 from admission.device_cel import bitsets, environment, programs
 from admission.device_cel.parse_cache import ParseCache
@@ -30,6 +31,12 @@ Answer = bool | str
 
 MOST_COLUMNS = 96
 """The most columns kept per slice, of single and combined texts, before those not in use are dropped."""
+
+PART_OLD = 8
+"""Answers on slices that are gone are dropped once one of so many nodes has changed since the last time."""
+
+MOST_KEEPS = 64
+"""How many calls of `Selectors.keep` may pass before they are, however few nodes have changed."""
 
 MOST_PROGRAMS = 1_024
 """The most compiled texts kept before those not in use are dropped."""
@@ -74,6 +81,10 @@ class Selectors:
         """The `DeviceSignatures` of `device_signature`, by need, the least recently used first."""
         self.kinds: Memo[Hashable, Any] = Memo()
         """What `device_kinds` has found for these nodes, by what was asked."""
+        self._kept: Mapping[Any, NodeInventory] = {}
+        """The nodes when answers were dropped the last time."""
+        self._keeps = 0
+        """How often `keep` was called since."""
 
     def column(self, texts: Texts, slice_: Slice) -> Column:
         """Return which devices of a slice satisfy every text, and on which evaluation stops with an error."""
@@ -99,16 +110,27 @@ class Selectors:
         return bool(column.yes >> listed.at & 1)
 
     def keep(self, node_inventories: Mapping[Any, NodeInventory]) -> None:
-        """Drop the answers on every slice that none of these nodes sees. Call it once a cycle."""
+        """Drop the answers on every slice that none of these nodes sees. Call it once a cycle.
+
+        Those on few slices are dropped later, together with others: a look at all nodes and their devices takes longer
+        than all else that follows from one slice that changed.
+        """
+        self._keeps += 1
+        is_old = PART_OLD * len(changed(self._kept, node_inventories)) >= len(node_inventories)
+        if is_old or self._keeps > MOST_KEEPS:
+            self._forget_slices(node_inventories)
+        if len(self.kinds) > MOST_COLUMNS:
+            self.kinds = Memo()
+        self._forget_texts()
+
+    def _forget_slices(self, node_inventories: Mapping[Any, NodeInventory]) -> None:
+        self._kept, self._keeps = node_inventories, 0
         alive = {_version(source) for node_inventory in node_inventories.values() for source in node_inventory.sources}
         self._seen = {key: seen for key, seen in self._seen.items() if key in alive}
         self._by_identity = {id(seen.slice): seen for seen in self._seen.values()}
         kept = {id(node_inventory) for node_inventory in node_inventories.values()}
         for device_signatures in self.signatures.values():
             device_signatures.keep(kept)
-        if len(self.kinds) > MOST_COLUMNS:
-            self.kinds = Memo()
-        self._forget_texts()
 
     def _forget_texts(self) -> None:
         """Drop texts that no need uses, if there are many: jobs may bring new texts without end."""

@@ -1,15 +1,17 @@
 """The health of meters: whether they can price the devices that exist, before a gang requests these.
 
 CEL may compile and still fail on some devices; the failure is shown in the Meter's status. `check` evaluates every
-device once, a bounded number per call, and a slice again only when it, the meters or the classes have changed. It is a
-function of its arguments: call it off the event loop, once per cycle, with its previous result. A bound on the work of
-each call is what a declaration over `admission.incremental` does not have.
+device once, a bounded number per call, and a slice again only when it, the meters or the classes have changed. Once all
+were evaluated, only pools with a slice that changed are looked at. It is a function of its arguments: call it off the
+event loop, once per cycle, with its previous result. A bound on the work of each call is what a declaration over
+`admission.incremental` does not have.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from admission.api.kubernetes.devices import DeviceClass, DeviceId, Slice
+from admission.api.snapshot import changed
 from admission.api.values.names import MeterName
 from admission.dra.inventory.pools import InventoryDevice, PoolId
 from admission.dra.inventory.selectors import Selectors
@@ -54,9 +56,16 @@ def check(
         return before
     known = before.seen if same else {}
     seen: dict[str, tuple[Slice, Failures]] = {}
+    wanted = slices
+    if same and not before.left:
+        keys = changed(before.slices, slices)
+        wanted = _of_pools(keys, before.slices, slices)
+        seen = {**known}
+        for key in (*keys, *wanted):
+            seen.pop(key, None)
     left = inspected = 0
     doubtful = _doubtful(meters)
-    for key, slice_ in _newest(slices):
+    for key, slice_ in _newest(wanted):
         found = known.get(key)
         if found is not None and found[0] is slice_:
             seen[key] = found
@@ -65,11 +74,23 @@ def check(
             inspected += len(slice_.devices) if doubtful else 0
         else:
             left += 1
-    failures: dict[MeterName, ChargeError] = {}
-    for _, there in seen.values():
-        for name, failure in there.items():
-            failures.setdefault(name, failure)
-    return MeterHealth(meters=meters, classes=classes, slices=slices, seen=seen, failures=failures, left=left)
+    return MeterHealth(meters=meters, classes=classes, slices=slices, seen=seen, failures=_first(seen), left=left)
+
+
+def _of_pools(keys: Iterable[str], before: Mapping[str, Slice], slices: Mapping[str, Slice]) -> dict[str, Slice]:
+    """Return all slices of the pools of these slices: one that changed may replace the others, or no longer do so."""
+    known = (some.get(key) for key in keys for some in (before, slices))
+    pools = {(one.driver, one.pool) for one in known if one is not None}
+    return {key: one for key, one in slices.items() if (one.driver, one.pool) in pools} if pools else {}
+
+
+def _first(seen: Mapping[str, tuple[Slice, Failures]]) -> Failures:
+    """Return the failure of each meter on the first slice, by name, on which it fails."""
+    found: dict[MeterName, ChargeError] = {}
+    for key in sorted(key for key, (_, failures) in seen.items() if failures):
+        for name, failure in seen[key][1].items():
+            found.setdefault(name, failure)
+    return found
 
 
 def _doubtful(meters: Meters) -> tuple[tuple[MeterName, str], ...]:

@@ -151,18 +151,18 @@ def build(
     by_uid = claims if claims is not None else extended_resources.index_claims(snapshot)
     kept = before.kept if before is not None else IncrementalUsage()
     counted = planned_resources.count(kept, snapshot, placements, by_uid, slices, profile)
-    use = _Use(dict(counted.taken), {device: tuple(found) for device, found in counted.shares.items()})
     unseen = counted.unseen
+    use = _Use(dict(counted.taken), dict(counted.shares)) if unseen else None
     by_uid = {**by_uid, **{claim.meta.uid: claim for claim in _absent(snapshot, unseen, by_uid)}} if unseen else by_uid
     pinned = _pinned(placements, unseen, by_uid)
-    conflicted = _add_planned(use, unseen, by_uid, pinned, slices, profile.features)
+    conflicted = () if use is None else _add_planned(use, unseen, by_uid, pinned, slices, profile.features)
     cluster = ClusterState(
         profile=profile,
         nodes=snapshot.nodes,
         node_inventories=node_inventories,
         classes=snapshot.classes,
-        taken=MappingProxyType(use.taken),
-        shares=use.shares,
+        taken=counted.taken if use is None else MappingProxyType(use.taken),
+        shares=counted.shares if use is None else use.shares,
         left=counted.left,
         placed=counted.placed,
         pinned=pinned,
@@ -174,7 +174,7 @@ def build(
         sources=None if unseen else sources,
         kept=kept,
     )
-    return _following(before, cluster, counted, use.added)
+    return _following(before, cluster, counted, use.added if use is not None else ())
 
 
 def _node_inventories(
@@ -184,8 +184,11 @@ def _node_inventories(
     known = before.slices if before is not None and before.tainted is tainted else None
     if before is not None and known is not None and before.nodes is snapshot.nodes:
         return known, before.node_inventories
-    slices = known or Slices(tainted.slices.values(), profile, before.slices if before is not None else None)
-    return slices, node_index.build(snapshot.nodes, slices, tainted.slices, _node_index(before))
+    slices = known or Slices(tainted.slices, profile, before.slices if before is not None else None)
+    index = None
+    if before is not None and before.slices is not None:
+        index = NodeIndex(before.nodes, before.node_inventories, before.slices)
+    return slices, node_index.build(snapshot.nodes, slices, index)
 
 
 def changed(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName] | None:
@@ -364,6 +367,12 @@ def _following(
     kept.counted_for, kept.planned = cluster.token, planned
     if before is None:
         return cluster
+    is_same = all(getattr(before, name) is getattr(cluster, name) for name in ("taken", "left", "slices", "tainted"))
+    if is_next and is_same and before.sources is not None and cluster.sources is not None and same(before, cluster):
+        # What came or went uses nothing: all that was found of the state before holds.
+        object.__setattr__(before, "sources", cluster.sources)
+        kept.counted_for = before.token
+        return before
     if is_next and counted.devices is not None:
         return follow(before, cluster, _moved(before, cluster, {*counted.devices, *known, *planned}, counted.nodes))
     return follow(before, cluster, _differing(before, cluster))
@@ -384,14 +393,9 @@ def _moved(
 def _changed(before: Mapping[K, object], now: Mapping[K, object]) -> set[K]:
     """Return the keys whose value is new or not equal to the one before."""
     known = before.get
-    same = before is now
-    return set() if same else {k for k, value in now.items() if (old := known(k)) is not value and old != value}
-
-
-def _node_index(before: ClusterState | None) -> NodeIndex | None:
-    if before is None or before.slices is None or before.tainted is None:
-        return None
-    return NodeIndex(before.nodes, before.node_inventories, before.slices, before.tainted.slices)
+    return (
+        set() if before is now else {k for k, value in now.items() if (old := known(k)) is not value and old != value}
+    )
 
 
 def _reindexed_nodes(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName]:

@@ -10,6 +10,7 @@ one by one, so their dependencies are tracked by hand. The law is tested in `tes
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from admission.api.kubernetes.claims import Claim
@@ -48,7 +49,7 @@ class UsageTotals(NamedTuple):
     """
 
     taken: Mapping[DeviceId, Holder]
-    shares: Mapping[DeviceId, Sequence[Shared]]
+    shares: Mapping[DeviceId, tuple[Shared, ...]]
     left: Mapping[NodeName, _Left]
     placed: PlacedPods
     users: Mapping[Uid, frozenset[Uid]]
@@ -63,6 +64,14 @@ class _Allocated(NamedTuple):
 
     uses: tuple[DeviceUse, ...]
     holder: Holder
+
+
+class _Change(NamedTuple):
+    """A claim whose allocation is another one."""
+
+    key: str
+    before: _Allocated | None
+    now: _Allocated | None
 
 
 class _Changes(NamedTuple):
@@ -135,7 +144,8 @@ class _Devices:
         self._uses: Derived[str, Claim, tuple[DeviceUse, ...]] = Derived(self._device_uses)
         """The device uses of each allocated claim, by its key."""
         self._allocated: dict[str, _Allocated] = {}
-        self._taken: dict[DeviceId, Holder] = {}
+        self._taken: Mapping[DeviceId, Holder] = MappingProxyType({})
+        self._shares: Mapping[DeviceId, tuple[Shared, ...]] = {}
         self._is_plain = True
         """Whether no device is shared or in use twice: then each claim can be counted alone."""
         self.moved: set[DeviceId] | None = None
@@ -150,34 +160,51 @@ class _Devices:
 
     def refresh(
         self, claims: Mapping[str, Claim], keys: Iterable[str], payers: Mapping[Uid, str]
-    ) -> tuple[Mapping[DeviceId, Holder], Mapping[DeviceId, Sequence[Shared]]]:
-        """Return what is taken, and what is shared. claims: of the last `update`. keys: changed, or paid by another."""
-        new: list[_Allocated] = []
-        taken = dict(self._taken)
-        was_plain, moved = self._is_plain, set[DeviceId]()
-        for key in keys:
-            old, uses = self._allocated.pop(key, None), self._uses.values.get(key)
-            for use in old.uses if old is not None and self._is_plain else ():
-                del taken[use.device]
-                moved.add(use.device)
-            if uses is not None:
-                holder = Holder(claim=claims[key].meta.key, gang=payers.get(claims[key].meta.uid, ""))
-                self._allocated[key] = one = _Allocated(uses, holder)
-                new.append(one)
-        for one in new:
-            for use in one.uses:
-                self._is_plain &= not use.shared and use.device not in taken
-                taken[use.device] = one.holder
-                moved.add(use.device)
-        self.moved = moved if was_plain and self._is_plain else None
-        if self._is_plain:
-            self._taken = taken
-            return taken, {}
-        return self._recounted(claims)
+    ) -> tuple[Mapping[DeviceId, Holder], Mapping[DeviceId, tuple[Shared, ...]]]:
+        """Return what is taken, and what is shared: the same objects as before if no claim has other devices.
 
-    def _recounted(
-        self, claims: Iterable[str]
-    ) -> tuple[Mapping[DeviceId, Holder], Mapping[DeviceId, Sequence[Shared]]]:
+        claims: of the last `update`. keys: changed, or paid by another.
+        """
+        found = (_Change(key, self._allocated.get(key), self._allocation(key, claims, payers)) for key in keys)
+        # Of devices in use twice the last claim is the holder, and a claim that was written may come later than before.
+        changes = [one for one in found if one.before != one.now or not (self._is_plain or one.now is None)]
+        self.moved = {use.device for one in changes for each in (one.before, one.now) if each for use in each.uses}
+        if not changes:
+            return self._taken, self._shares
+        for key, _, now in changes:
+            self._allocated.pop(key, None)
+            if now is not None:
+                self._allocated[key] = now
+        taken = self._exchanged(changes) if self._is_plain else None
+        shares: Mapping[DeviceId, tuple[Shared, ...]] = {}
+        if taken is None:
+            self.moved = None
+            taken, shares = self._recounted(claims)
+        self._taken, self._shares = MappingProxyType(taken), shares
+        return self._taken, self._shares
+
+    def _exchanged(self, changes: Iterable[_Change]) -> dict[DeviceId, Holder] | None:
+        """Return what is taken after changes of plain claims; None if a device is shared now, or in use twice."""
+        taken = dict(self._taken)
+        for before in (one.before for one in changes if one.before is not None):
+            for use in before.uses:
+                del taken[use.device]
+        for now in (one.now for one in changes if one.now is not None):
+            for use in now.uses:
+                if use.shared or use.device in taken:
+                    return None
+                taken[use.device] = now.holder
+        return taken
+
+    def _allocation(self, key: str, claims: Mapping[str, Claim], payers: Mapping[Uid, str]) -> _Allocated | None:
+        """Return what a claim has; None for one that is not allocated, or gone."""
+        uses = self._uses.values.get(key)
+        if uses is None:
+            return None
+        meta = claims[key].meta
+        return _Allocated(uses, Holder(claim=meta.key, gang=payers.get(meta.uid, "")))
+
+    def _recounted(self, claims: Iterable[str]) -> tuple[dict[DeviceId, Holder], dict[DeviceId, tuple[Shared, ...]]]:
         """Count everything in the order of the claims; the last claim on a device is its holder."""
         taken: dict[DeviceId, Holder] = {}
         shares: dict[DeviceId, list[Shared]] = {}
@@ -189,8 +216,7 @@ class _Devices:
                     shares.setdefault(use.device, []).append(Shared(use.share, one.holder))
                 else:
                     taken[use.device] = one.holder
-        self._taken = taken
-        return taken, shares
+        return taken, {device: tuple(found) for device, found in shares.items()}
 
 
 class _NodeCapacities:

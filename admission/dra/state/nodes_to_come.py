@@ -56,7 +56,7 @@ class NodesToCome:
         tainted = device_taints.apply_rules(
             {**snapshot.slices, **pieces}, snapshot.taint_rules, release, cluster.tainted
         )
-        slices = Slices(tainted.slices.values(), cluster.profile, cluster.slices)
+        slices = Slices(tainted.slices, cluster.profile, cluster.slices)
         return cls(by_shape=by_shape, nodes=nodes, slices=slices, tainted=tainted)
 
     def joined(self, cluster: ClusterState, come: Iterable[NodeName]) -> ClusterState:

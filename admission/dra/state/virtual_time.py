@@ -59,13 +59,9 @@ class VirtualCluster:
         """Have exactly these nodes and slices. New nodes are empty, and nothing may be in use on those that go."""
         before, left = self.cluster, self._left
         tainted = device_taints.apply_rules(slices, rules, before.profile.release, before.tainted)
-        pieces = Slices(tainted.slices.values(), before.profile, before.slices)
-        known = (
-            NodeIndex(before.nodes, before.node_inventories, before.slices, before.tainted.slices)
-            if before.slices is not None and before.tainted is not None
-            else None
-        )
-        inventories = node_index.build(nodes, pieces, tainted.slices, known)
+        pieces = Slices(tainted.slices, before.profile, before.slices)
+        known = NodeIndex(before.nodes, before.node_inventories, before.slices) if before.slices is not None else None
+        inventories = node_index.build(nodes, pieces, known)
         moved = changed(before.nodes, nodes)
         for name in moved:
             left.pop(name, None)

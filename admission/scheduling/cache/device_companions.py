@@ -14,7 +14,7 @@ that it asks for (`dra.equivalence.tied_devices`); so do the sets of selectors o
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import islice
 from typing import NamedTuple
@@ -89,6 +89,8 @@ class DeviceCompanions:
         """By name of a capacity, the most that any shared device of the slice has."""
         self._largest: dict[str, Fraction] = {}
         """The most that any device has."""
+        self._with_partitions: set[str] = set()
+        """The slices with partitions."""
         self._partitions: dict[str, _Partitions] = {}
         """The first slices with partitions, in order."""
         self._classes: Mapping[str, DeviceClass] = {}
@@ -180,9 +182,12 @@ class DeviceCompanions:
                 self._largest_by_slice[key] = largest
             else:
                 self._largest_by_slice.pop(key, None)
+            has_partitions = one is not None and any(device.consumes for device in one.devices)
+            (self._with_partitions.add if has_partitions else self._with_partitions.discard)(key)
         if keys:
             self._read_slices, self._largest = self._slices, _most(self._largest_by_slice.values())
-            before, self._partitions = self._partitions, _partitions(self._slices, self._partitions)
+            before, first = self._partitions, sorted(self._with_partitions)[:MOST_SLICES]
+            self._partitions = _partitions(first, self._slices, before) if first else {}
             if before != self._partitions:
                 self._parts = {}
 
@@ -276,10 +281,10 @@ def _with_whole_devices(slices: Mapping[str, Slice]) -> Iterator[Slice]:
             yield one
 
 
-def _partitions(slices: Mapping[str, Slice], before: Mapping[str, _Partitions]) -> dict[str, _Partitions]:
-    """Return the first slices with partitions, by name; of those that are as before, what was known."""
-    with_partitions = (key for key, one in sorted(slices.items()) if any(device.consumes for device in one.devices))
-    keys = [*islice(with_partitions, MOST_SLICES)]
+def _partitions(
+    keys: Sequence[str], slices: Mapping[str, Slice], before: Mapping[str, _Partitions]
+) -> dict[str, _Partitions]:
+    """Return these slices, which have partitions; of those that are as before, what was known."""
     pools = {(slices[key].driver, slices[key].pool) for key in keys}
     sets: dict[tuple[str, str], dict[str, Draw]] = {}
     for one in slices.values():

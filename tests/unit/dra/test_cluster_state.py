@@ -313,7 +313,7 @@ NAMED = {name: a_claim(f"{name}-c", a_request()) for name in ("p", "q")}
 def test_a_device_is_found_as_its_newest_slice_describes_it() -> None:
     builder = a_cluster().slice("p-1", [{"attributes": {"n": {"int": 1}}}], pool="p", nodeName="a")
     builder.slice("p-2", [{"attributes": {"n": {"int": 2}}}], pool="p", generation=2, nodeName="a")
-    slices = Slices(builder.snapshot().slices.values())
+    slices = Slices(builder.snapshot().slices)
     found = slices.device(device("p", 0))
 
     assert found is not None

@@ -365,7 +365,7 @@ def test_a_pool_draws_on_counters_that_it_has_where_devices_can_be_partitioned(*
     builder.slice("sets", [], pool="parts", count=2, nodeName="n", sharedCounters=sets)
     profile = compatibility.profile(Release.V1_37, Features(partitionable=partitionable))
 
-    slices = pools.Slices(builder.snapshot().slices.values(), profile)
+    slices = pools.Slices(builder.snapshot().slices, profile)
 
     assert slices.draws((DRIVER, "parts")) is partitionable
     assert not slices.draws((DRIVER, "plain"))
