@@ -93,6 +93,7 @@ class Scheduling:
     def _in_order(self, inputs: CycleInputs, rules: Rules) -> Rules:
         """Return the rules with the order of gangs by what the members of their queues use."""
         cache, placements = self.cache, self.mirror.book.placements
+        cache.verdicts.follow(inputs.groups, inputs.by_uid)
         waiting = cache.verdicts.waiting(inputs.groups)
         needed = partial(cycle.needed, rules=rules)
         cache.members.read(self.mirror.past_member_usage, inputs.now)

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from admission.api.muster.gangs import Charge
+from admission.api.snapshot import changed
 from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.api.values.reasons import Hold
-from admission.incremental import Memo, are_same
+from admission.incremental import are_same
 from admission.quota.queue_order import Order, Rank
 from admission.scheduling.cache.equivalence import GangEquivalence
 from admission.scheduling.cache.plan_cache import InfeasibilityProof
@@ -59,6 +60,54 @@ class CachedQueue:
     uids: frozenset[GangUid]
 
 
+class PendingGangs:
+    """The pending gangs of successive cycles by queue, followed by what differs.
+
+    Rule: `follow` alone changes it. What it has by queue never changes; `uids` is of the last gangs that were followed.
+    """
+
+    def __init__(self) -> None:
+        self._groups: tuple[Group, ...] = ()
+        self._known: Mapping[GangUid, Group] = {}
+        self._lines: dict[QueueName, dict[GangUid, Group]] = {}
+        self._uids: dict[GangUid, None] = {}
+        self._others: tuple[tuple[Group, ...], PendingGangs] | None = None
+        """Those of the last gangs that were asked for and not followed: all but a few that have started."""
+        self.by_queue: dict[QueueName, tuple[Group, ...]] = {}
+
+    @property
+    def uids(self) -> Collection[GangUid]:
+        """Return all of them."""
+        return self._uids.keys()
+
+    def of(self, groups: tuple[Group, ...]) -> "PendingGangs":
+        """Return those of some gangs: of the last ones without a look at them."""
+        if groups is self._groups:
+            return self
+        if self._others is None or self._others[0] is not groups:
+            self._others = groups, PendingGangs()
+            self._others[1].follow(groups, {group.uid: group for group in groups})
+        return self._others[1]
+
+    def follow(self, groups: tuple[Group, ...], by_uid: Mapping[GangUid, Group]) -> None:
+        """Go on to the gangs of another cycle. by_uid: the same."""
+        queues = set[QueueName]()
+        for uid in changed(self._known, by_uid):
+            before, now = self._known.get(uid), by_uid.get(uid)
+            if before is not None and before.waiting:
+                queues.add(before.queue)
+                del self._lines[before.queue][uid], self._uids[uid]
+            if now is not None and now.waiting:
+                queues.add(now.queue)
+                self._lines.setdefault(now.queue, {})[uid] = now
+                self._uids[uid] = None
+        self._groups, self._known = groups, by_uid
+        if queues:
+            self.by_queue = {**self.by_queue, **{queue: tuple(self._lines[queue].values()) for queue in queues}}
+            for queue in [queue for queue in queues if not self._lines[queue]]:
+                del self.by_queue[queue], self._lines[queue]
+
+
 @dataclass(slots=True)
 class QueueCache:
     """The queues whose verdicts may still stand. One per leader, owned by its `VerdictCache`.
@@ -69,8 +118,7 @@ class QueueCache:
     over `admission.incremental`.
     """
 
-    _waiting: Memo[None, Mapping[QueueName, tuple[Group, ...]]] = field(default_factory=Memo)
-    _uids: Memo[None, frozenset[GangUid]] = field(default_factory=Memo)
+    _pending: PendingGangs = field(default_factory=PendingGangs)
     _queues: dict[QueueName, CachedQueue] = field(default_factory=dict)
 
     def clear(self) -> None:
@@ -81,13 +129,17 @@ class QueueCache:
         """Drop a queue, since some verdict of it no longer stands."""
         self._queues.pop(queue, None)
 
+    def follow(self, groups: tuple[Group, ...], by_uid: Mapping[GangUid, Group]) -> None:
+        """Follow the gangs to those of this cycle. by_uid: the same, as a version that knows what differs."""
+        self._pending.follow(groups, by_uid)
+
     def waiting(self, groups: tuple[Group, ...]) -> Mapping[QueueName, tuple[Group, ...]]:
         """Return the pending gangs, by queue."""
-        return self._waiting.get(None, (groups,), lambda: _waiting(groups))
+        return self._pending.of(groups).by_queue
 
-    def waiting_uids(self, groups: tuple[Group, ...]) -> frozenset[GangUid]:
+    def waiting_uids(self, groups: tuple[Group, ...]) -> Collection[GangUid]:
         """Return the pending gangs."""
-        return self._uids.get(None, (groups,), lambda: frozenset([one.uid for one in groups if one.waiting]))
+        return self._pending.of(groups).uids
 
     def changed(
         self, groups: tuple[Group, ...], holds: Holds, unsteady: Collection[GangUid], order: Order
@@ -115,11 +167,3 @@ class QueueCache:
 
 def _places(groups: Iterable[Group], order: Order) -> tuple[Rank | None, ...]:
     return tuple(order.places.get(group.key) for group in groups) if order.places else ()
-
-
-def _waiting(groups: Iterable[Group]) -> dict[QueueName, tuple[Group, ...]]:
-    found: dict[QueueName, list[Group]] = {}
-    for group in groups:
-        if group.waiting:
-            found.setdefault(group.queue, []).append(group)
-    return {queue: tuple(gangs) for queue, gangs in found.items()}

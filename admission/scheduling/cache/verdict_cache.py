@@ -233,11 +233,15 @@ class VerdictCache:
         """Return whether this verdict is kept."""
         return self._verdicts.get(verdict.group.uid) is verdict
 
+    def follow(self, groups: tuple[Group, ...], by_uid: Mapping[GangUid, Group]) -> None:
+        """Follow the gangs to those of this cycle. by_uid: the same, as a version that knows what differs."""
+        self._queue_cache.follow(groups, by_uid)
+
     def waiting(self, groups: tuple[Group, ...]) -> Mapping[QueueName, tuple[Group, ...]]:
         """Return the pending gangs, by queue."""
         return self._queue_cache.waiting(groups)
 
-    def waiting_uids(self, groups: tuple[Group, ...]) -> frozenset[GangUid]:
+    def waiting_uids(self, groups: tuple[Group, ...]) -> Collection[GangUid]:
         """Return the pending gangs."""
         return self._queue_cache.waiting_uids(groups)
 
