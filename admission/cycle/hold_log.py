@@ -5,12 +5,13 @@ the gang's status. That of a passing one settles when its numbers do, too. What 
 emitted again: a hold for the reason that is in the status of the Gang.
 """
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import takewhile
 
 from admission.api.muster.gangs import GangReport, RecordedHold
+from admission.api.snapshot import changed as changed_keys
 from admission.api.values import reasons
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import Denial, Hold
@@ -44,6 +45,8 @@ class HoldLog:
     """When holds that were not emitted yet are due."""
     _long: dict[GangUid, datetime] = field(default_factory=dict)
     """When holds that were not emitted on pods yet are due there, in this order."""
+    _groups: Mapping[GangUid, object] = field(default_factory=dict)
+    """All gangs, as of the last call."""
 
     @property
     def next_new(self) -> datetime | None:
@@ -53,7 +56,7 @@ class HoldLog:
     def due(
         self,
         changed: Iterable[GangReport],
-        groups: Container[GangUid],
+        groups: Mapping[GangUid, object],
         now: datetime,
         *,
         recorded_hold: Callable[[GangUid], RecordedHold | None] = lambda _: None,
@@ -62,8 +65,10 @@ class HoldLog:
 
         changed: gangs whose status changed. groups: all gangs. recorded_hold: the hold in the status of a Gang.
         """
-        for uid in [uid for uid in self._held if uid not in groups]:
-            self._forget(uid)
+        for uid in changed_keys(self._groups, groups):
+            if uid not in groups:
+                self._forget(uid)
+        self._groups = groups
         for report in changed:
             if report.hold is None or report.uid not in groups:
                 self._forget(report.uid)

@@ -111,6 +111,8 @@ class QueueStatusCache:
     _basis: tuple[object, ...] = ()
     _shared: _SharedInputs | None = None
     _reports: dict[QueueName, QueueReport] = field(default_factory=dict)
+    _sums: Mapping[QueueName, SubtreeSums] = field(default_factory=dict)
+    """Of each queue and all below it."""
 
     def refresh(self, tally: Tally, inputs: StatusInputs) -> list[QueueReport]:
         """Return the status of every queue."""
@@ -126,8 +128,13 @@ class QueueStatusCache:
             shared = replace(self._shared, tally=tally, inputs=inputs)
             stale = {*tally.touched, *(name for name, report in self._reports.items() if report.references)}
             made = self._reports | _make(stale & snapshot.queues.keys(), shared)
-        changed = {name for name, report in made.items() if self._reports.get(name) is not report}
-        reports = made | _with_summaries(made, changed, snapshot.queues)
+        above = _with_those_above(
+            (name for name, report in made.items() if self._reports.get(name) is not report), made, snapshot.queues
+        )
+        self._sums = queue_sums.sums(
+            made, snapshot.queues, {name: one for name, one in self._sums.items() if name not in above}
+        )
+        reports = made | {name: replace(made[name], summary=_summary(self._sums[name])) for name in above}
         self._shared, self._basis, self._reports = shared, basis, reports
         tally.touched.clear()
         return [*reports.values()]
@@ -179,18 +186,17 @@ def _make(queues_: Iterable[QueueName], shared: _SharedInputs) -> dict[QueueName
     }
 
 
-def _with_summaries(
-    reports: Mapping[QueueName, QueueReport], changed: Collection[QueueName], queues: Mapping[QueueName, Queue]
-) -> dict[QueueName, QueueReport]:
-    """Return the reports that changed, and those of the queues above them, with the sums of their subtrees."""
-    above = set[QueueName]()
+def _with_those_above(
+    changed: Iterable[QueueName], reports: Collection[QueueName], queues: Mapping[QueueName, Queue]
+) -> set[QueueName]:
+    """Return queues with all above them that have a report."""
+    found = set[QueueName]()
     for name in changed:
         at: QueueName | None = name
-        while at is not None and at in reports and at not in above:  # parents may form a circle
-            above.add(at)
+        while at is not None and at in reports and at not in found:  # parents may form a circle
+            found.add(at)
             at = queues[at].parent
-    found = queue_sums.sums(reports, queues)
-    return {name: replace(reports[name], summary=_summary(found[name])) for name in above}
+    return found
 
 
 def malformed(name: str, message: str) -> QueueReport:

@@ -5,6 +5,7 @@ Queues whose parents form a circle have sums of their own.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from admission.api.muster.gangs import Phase
 from admission.api.muster.queues import Queue
@@ -36,15 +37,25 @@ class SubtreeSums:
         return min(self.uses, key=_busiest_key(self.uses, self.first), default="")
 
 
-def sums(reports: Mapping[QueueName, QueueReport], queues: Mapping[QueueName, Queue]) -> dict[QueueName, SubtreeSums]:
-    """Return the sums of every queue that has a status; one that is missing in `queues` is a root."""
+NOTHING: Mapping[QueueName, SubtreeSums] = MappingProxyType({})
+
+
+def sums(
+    reports: Mapping[QueueName, QueueReport],
+    queues: Mapping[QueueName, Queue],
+    known: Mapping[QueueName, SubtreeSums] = NOTHING,
+) -> dict[QueueName, SubtreeSums]:
+    """Return the sums of every queue that has a status; one that is missing in `queues` is a root.
+
+    known: those that still hold, of queues below which nothing has changed.
+    """
     children = _children(reports, queues)
     order = [*children.get(None, ())]
     for name in order:  # grows as it is walked: every queue comes after its parent
         order.extend(children.get(name, ()))
-    found = {name: _own(report, queues.get(name)) for name, report in reports.items()}
+    found = {name: known.get(name) or _own(report, queues.get(name)) for name, report in reports.items()}
     for name in reversed(order):
-        if name in children:
+        if name in children and name not in known:
             found[name] = total([found[name], *(found[child] for child in children[name])])
     return found
 

@@ -59,6 +59,7 @@ class GangCache:
     _all_groups: tuple[Group, ...] = ()
     _granted: Derived[GangUid, Group, Group] = field(default_factory=lambda: Derived(_granted))
     _requested: Derived[GangUid, Group, Group] = field(default_factory=lambda: Derived(_requested))
+    _noted: Derived[GangUid, Group, Group] = field(default_factory=lambda: Derived(_noted))
 
     def __contains__(self, gang: GangUid) -> bool:
         """Return whether the gang was there at the last call of `groups`."""
@@ -77,6 +78,11 @@ class GangCache:
     def requested(self) -> tuple[Group, ...]:
         """Return the gangs whose objects have a request of a user, as of the last call of `groups`."""
         return tuple(self._requested.values.values())
+
+    @property
+    def noted(self) -> Mapping[GangUid, Group]:
+        """Return the gangs of which the status says what their devices do, as of the last call of `groups`."""
+        return self._noted.values
 
     @property
     def by_uid(self) -> Mapping[GangUid, Group]:
@@ -107,6 +113,7 @@ class GangCache:
             self._all_groups = tuple(self._groups.values())
             self._granted.update(self._groups)
             self._requested.update(self._groups)
+            self._noted.update(self._groups)
         self._identified.clear()
         return self._all_groups
 
@@ -232,6 +239,11 @@ class GangCache:
 
 def _requested(_: GangUid, group: Group) -> Group | None:
     return group if group.record is not None and group.record.request is not None else None
+
+
+def _noted(_: GangUid, group: Group) -> Group | None:
+    record = group.record
+    return group if record is not None and (record.idle is not None or record.memory is not None) else None
 
 
 def _granted(_: GangUid, group: Group) -> Group | None:

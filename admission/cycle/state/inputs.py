@@ -22,7 +22,8 @@ class CycleInputs:
     now: the ledger's time, which never goes back. clock: the wall clock, by which back-offs and retries end.
     profile: of the kube-scheduler whose decisions are predicted; None if nothing is predicted.
     groups: all gangs. by_uid: the same, as a version that knows what differs from earlier ones. granted: those of them
-    that have a place and do not run in full (`GangCache.granted`). requested: those with a user's request.
+    that have a place and do not run in full (`GangCache.granted`). requested: those with a user's request. noted: those
+    of which the status says what their devices do.
     idle: those whose devices are in less use than their queues allow.
     taken_back: gangs that this cycle evicts or tried to evict. unready: by gang that is not planned in this cycle, the
     hold: it was just requeued, or its claims could not be deallocated. first_in_next: those of them that the next cycle
@@ -40,6 +41,7 @@ class CycleInputs:
     by_uid: Mapping[GangUid, Group] = field(default_factory=dict)
     granted: tuple[Group, ...] = ()
     requested: tuple[Group, ...] = ()
+    noted: Mapping[GangUid, Group] = field(default_factory=dict)
     idle: Mapping[GangUid, IdleDevices] = field(default_factory=dict)
     taken_back: frozenset[GangUid] = frozenset()
     unready: Mapping[GangUid, Hold] = field(default_factory=dict)

@@ -57,4 +57,11 @@ class InputBuilder:
             inputs = replace(inputs, snapshot=snapshot, observed=observed)
         groups = self.gangs.groups(inputs.snapshot, self.mirror.book.placements, self.in_flight.leaving)
         gangs = self.gangs
-        return replace(inputs, groups=groups, by_uid=gangs.by_uid, granted=gangs.granted, requested=gangs.requested)
+        return replace(
+            inputs,
+            groups=groups,
+            by_uid=gangs.by_uid,
+            granted=gangs.granted,
+            requested=gangs.requested,
+            noted=gangs.noted,
+        )

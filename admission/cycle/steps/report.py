@@ -157,7 +157,7 @@ class CycleReport:
             needed=self.node_needs.needed,
             records_use=self.idle.records,
             over_memory=self._over_memory(inputs),
-            idle=self.idle.reported(inputs.by_uid, inputs.tree.queues),
+            idle=self.idle.reported(inputs.noted, inputs.tree.queues),
             scheduler=inputs.profile,
             now=inputs.clock,
         )
@@ -168,7 +168,7 @@ class CycleReport:
         """Return the gangs over their memory; before anything was read, those that their status names."""
         if self.memory.is_known or not self.idle.records:
             return self.memory.exceeding(inputs.now - self.idle.fresh)
-        records = ((uid, group.record) for uid, group in inputs.by_uid.items())
+        records = ((uid, group.record) for uid, group in inputs.noted.items())
         return {uid: record.memory for uid, record in records if record is not None and record.memory is not None}
 
     def _allocations(self, inputs: CycleInputs) -> AllocationsByClaim:

@@ -17,7 +17,7 @@ from admission.api.muster.gang_requests import Action, GangRequest
 from admission.api.muster.gangs import GangReport, Phase
 from admission.api.muster.queues import PlacementMode
 from admission.api.muster.status_reports import EventType, Notice
-from admission.api.values.names import GangUid, QueueName
+from admission.api.values.names import QueueName
 from admission.api.values.reasons import Denial, DenyReason, EventReason, EvictionReason, Hold, HoldReason
 from admission.cycle import events
 from admission.cycle.hold_log import LONG, SETTLED, DueHold, HoldLog
@@ -96,7 +96,7 @@ async def test_a_hold_is_told_once_on_the_workload_and_the_gang_and_on_pods_once
     never = isinstance(reason, DenyReason) or reason in NEVER
 
     async def told(after: timedelta) -> list[Notice]:
-        due: list[DueHold] = log.due([report], {GangUid(group.uid)}, NOON + after)
+        due: list[DueHold] = log.due([report], by_uid, NOON + after)
         before = len(cluster.notices)
         await events.gangs_held(cluster, by_uid, due)
         return cluster.notices[before:]

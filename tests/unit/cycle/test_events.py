@@ -102,7 +102,7 @@ def held(reason: HoldReason, message: str) -> GangReport:
 
 def test_what_the_leader_before_has_told_is_not_told_again() -> None:
     recorded = RecordedHold("DevicesBusy", NOON)
-    log, gangs = HoldLog(), {GangUid("g")}
+    log, gangs = HoldLog(), {GangUid("g"): None}
 
     def due(at: timedelta, reason: HoldReason) -> list[tuple[bool, bool]]:
         found = log.due([held(reason, "why")], gangs, NOON + at, recorded_hold=lambda _: recorded)
@@ -128,7 +128,7 @@ async def test_the_next_leader_tells_nothing_that_stands_in_the_status() -> None
 
 
 def test_a_hold_is_due_once_it_has_settled_and_on_pods_once_it_has_lasted() -> None:
-    log, gangs = HoldLog(), {GangUid("g")}
+    log, gangs = HoldLog(), {GangUid("g"): None}
 
     def due(at: float, *changed: GangReport) -> list[str]:
         found = log.due(changed, gangs, NOON + timedelta(seconds=at))
@@ -149,6 +149,6 @@ def test_a_hold_is_due_once_it_has_settled_and_on_pods_once_it_has_lasted() -> N
     assert log.next_new is None
 
     assert due(901, held(HoldReason.GANG_INCOMPLETE, "1 of 3")) == []
-    gangs.clear()
+    gangs = {}
     assert due(2000) == []
     assert log.next_new is None
