@@ -1,8 +1,10 @@
 """Claims, claim templates, and the allocations of claims (resource.k8s.io/v1)."""
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from admission.api.kubernetes import devices, meta
@@ -23,6 +25,9 @@ MAX_RESULTS = 32
 
 MAX_CONSUMERS = 256
 """Pods, or groups of pods, for which a claim can be reserved: ResourceClaimReservedForMaxSize."""
+
+MOST_SPECS = 4_096
+"""The most specs that claims share."""
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """Keeps a claim from being deleted while it is allocated: Finalizer of resource.k8s.io/v1."""
@@ -160,7 +165,7 @@ def decode(obj: Json) -> Claim:
     status = reader.child("status")
     result = Claim(
         meta=meta.decode(reader),
-        spec=decode_spec(reader.child("spec")),
+        spec=_shared_spec(reader.child("spec")),
         allocation=_allocation(status.child("allocation")) if "allocation" in status else None,
         reserved_for=tuple(consumer.text("uid") for consumer in status.children("reservedFor")),
     )
@@ -202,6 +207,26 @@ def decode_spec(reader: Reader) -> ClaimSpec:
         ),
         config=_config(spec),
     )
+
+
+def _shared_spec(reader: Reader) -> ClaimSpec:
+    """Decode a ResourceClaimSpec: one object for all claims that say the same, as those of one template do.
+
+    There may be tens of thousands of them, and what is found of a spec is then found once.
+    """
+    try:
+        found = _spec_of(json.dumps(reader.value))
+    except (TypeError, ValueError, RecursionError):
+        found = None  # a manifest may have values that JSON does not
+    return found or decode_spec(reader)
+
+
+@lru_cache(maxsize=MOST_SPECS)
+def _spec_of(text: str) -> ClaimSpec | None:
+    """Return the spec in a text; None if it has problems, for whoever knows where it stands."""
+    reader = Reader(json.loads(text))
+    found = decode_spec(reader)
+    return None if reader.problems else found
 
 
 def encode_spec(spec: ClaimSpec) -> Json:

@@ -8,6 +8,7 @@ import pytest
 from admission.api.kubernetes import admission_review, claims, device_taint_rules, devices, jobs, nodes, pods
 from admission.api.muster import gangs, meters, queues
 from admission.errors import MalformedObjectError
+from tests.builders import NOON
 
 DECODERS: dict[str, Callable[[Any], object]] = {
     "Pod": pods.decode,
@@ -168,3 +169,25 @@ def test_no_alternatives_and_an_empty_mode_are_as_if_left_out() -> None:
 
     assert not found.first_available
     assert [(asked.device_class, asked.mode, asked.count) for asked in found.alternatives] == [("gpu", "ExactCount", 1)]
+
+
+def test_claims_that_say_the_same_share_one_spec() -> None:
+    def decoded(**exactly: Any) -> claims.Claim:
+        request = {"name": "r", "exactly": {"deviceClassName": "gpu", **exactly}}
+        return claims.decode({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}})
+
+    assert decoded(count=2).spec is decoded(count=2).spec
+    assert decoded(count=2).spec != decoded(count=3).spec
+    assert decoded(adminAccess=True).spec != decoded(adminAccess=False).spec
+    for _ in range(2):
+        with pytest.raises(MalformedObjectError) as caught:
+            decoded(count="two")
+        assert [problem.field for problem in caught.value.problems] == ["spec.devices.requests[0].exactly.count"]
+
+
+def test_a_spec_with_values_that_are_no_json_is_decoded_all_the_same() -> None:
+    """A manifest in YAML may have dates."""
+    parameters = {"opaque": {"driver": "d", "parameters": {"since": NOON}}}
+    found = claims.decode({"spec": {"devices": {"config": [parameters]}}})
+
+    assert found.spec.config == (parameters,)
