@@ -11,6 +11,7 @@ UV := $(or $(shell command -v uv 2>/dev/null),$(MUSTER_CACHE)/tools/uv-$(UV_VERS
 PYTHON ?= python3
 RUN := $(UV) run --frozen
 SBOM ?= dist/muster.cdx.json
+MYPY_FOUND := $(MUSTER_CACHE)/mypy
 SOAKED := tests/property $(addprefix tests/integration/test_,allocating_under_fire.py books_under_fire.py ledger_closing.py ledger_reports.py ledger_statement.py)
 # Without bytecode every process that a test starts would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -45,12 +46,24 @@ image-check: env controlplane ## build deploy/Dockerfile and run the image as th
 	$(RUN) pytest -q --durations=10 tests/image
 
 .PHONY: check
-check: env ## fast feedback: format, lint, types, layers, unit tests
-	$(RUN) ruff format --check .
-	$(RUN) ruff check .
-	$(RUN) lint-imports
-	$(RUN) mypy
+check: env ## fast feedback: format, lint, layers, types and unit tests, beside each other
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync --keep-going unit format lint layers types
+
+# The parts of `make check`. All are run, whichever fails; what one prints is shown together, when it has ended.
+.PHONY: unit format lint layers types
+unit:
 	$(RUN) pytest tests/unit tests/architecture -q -n auto --maxprocesses 4
+format:
+	$(RUN) ruff format --check .
+lint:
+	$(RUN) ruff check .
+layers:
+	$(RUN) lint-imports
+# A new checkout begins with what mypy found in another one; it holds for files of the same content, wherever they are.
+types:
+	@[ -e .mypy_cache ] || [ ! -e $(MYPY_FOUND) ] || cp -r $(MYPY_FOUND) .mypy_cache
+	$(RUN) mypy
+	@new=$$(mktemp -d -p $(MUSTER_CACHE)) && cp -r .mypy_cache $$new/mypy && rm -rf $(MYPY_FOUND) && mv -T $$new/mypy $(MYPY_FOUND) && rmdir $$new
 
 .PHONY: newer
 newer: env ## ask a Kubernetes that has no profile yet: which features it decides otherwise (VERSION=v1.38.0-alpha.0)
