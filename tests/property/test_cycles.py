@@ -186,7 +186,7 @@ def _reason(decision: Decision) -> str:
     return "no devices" if reason in {HoldReason.DEVICES_BUSY, HoldReason.NO_FEASIBLE_PLACEMENT} else reason
 
 
-@settings(max_examples=soaking.examples(30), deadline=None)
+@settings(max_examples=soaking.examples(15), deadline=None)
 @given(st.integers(0, 10**6), st.integers(5, 25), st.booleans())
 @example(507859, 5, False)  # devices go from one gang to another between two cycles
 @example(25, 5, False)  # a gang is held for its placement before that no empty cluster has one is found
@@ -212,7 +212,7 @@ def test_caches_make_no_difference_to_decisions(seed: int, length: int, prefers:
     asyncio.run(live())
 
 
-@settings(max_examples=soaking.examples(30), deadline=None)
+@settings(max_examples=soaking.examples(15), deadline=None)
 @given(st.integers(0, 10**6), st.integers(5, 25))
 def test_what_pods_request_of_nodes_is_in_the_books_while_they_hold_it(seed: int, length: int) -> None:
     """Not more than the quota is granted, unless a pod was resized or the quota lowered; nothing is left in the end."""
