@@ -1,7 +1,7 @@
 """Budgets and an outage of the database on a real control plane."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -40,12 +40,11 @@ def test_a_gang_that_the_budget_cannot_pay_for_starts_once_it_is_raised(
 
     team.wait_running("pair", 2)
     eventually(lambda: float(budget_of(team)["promised"]) > 1.9, what="what it may use is promised to it")
-    assert {name: budget_of(team)[name] for name in ("hours", "spent", "period")} == {
-        "hours": "2.5",
-        "spent": "0",
-        "period": "Month",
-    }
-    assert budget_of(team)["left"].startswith("0.5")
+    budget = budget_of(team)
+    assert (budget["hours"], budget["period"]) == ("2.5", "Month")
+    # As of the last full minute, which may have passed since it began.
+    assert float(budget["spent"]) < 0.1
+    assert abs(float(budget["left"]) - 0.5) < 0.05
     assert "Month" in muster.command("queue", "list")
     team.disband()
 
@@ -64,6 +63,7 @@ def test_a_job_that_ends_while_the_database_is_down_is_released_with_the_true_ti
     ended = datetime.now(UTC)
     team.finish("train")
     eventually(lambda: team.used("gpus") == (0, 0), what="the book in memory goes on")
+    freed = datetime.now(UTC)
     holds_for(5, lambda: len(team.gated("next")) == 1, what="nothing is granted")
     durable_postgres.start()
 
@@ -72,7 +72,7 @@ def test_a_job_that_ends_while_the_database_is_down_is_released_with_the_true_ti
         line for line in on_postgres.statement(team.queue) if line["kind"] == "release" and line["meter"] == "gpus"
     ]
     at = datetime.fromisoformat(released[0]["at"])
-    assert timedelta(0) <= at - ended < timedelta(seconds=4), "the controllers of Kubernetes free the claim in between"
+    assert ended <= at <= freed, "the controllers of Kubernetes free the claim in between, and the database comes later"
     assert "are right" in on_postgres.ledger("verify")
     team.disband()
 

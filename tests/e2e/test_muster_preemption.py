@@ -232,15 +232,16 @@ def test_who_has_run_for_the_longest_time_of_its_queue_ends_whole_gives_all_back
     control_plane: ControlPlane, muster: Muster, namespace: Namespace
 ) -> None:
     # Longer than its pods need to go, or else it is its own turn again, since it is older than the next gang.
-    team = found_team(control_plane, namespace, gpus=4, maxRuntime=f"{MAX_RUNTIME}s", requeue={"base": "10s"})
+    team = found_team(control_plane, namespace, gpus=4, requeue={"base": "10s"})
     team.submit("long", pods=3, grace=GRACE)
     team.wait_running("long", 3)
     first = uids(team, "long")
     team.submit("next", pods=2)
     assert team.wait_held("next", "QuotaExceeded")["details"]["left"] == "1"
 
-    ended = eventually(lambda: team.status("long").get("evicted"), what="its time is over")
     queue = f"{GROUP}/queues/{team.queue}"
+    control_plane.client().merge_patch(queue, {"spec": {"maxRuntime": f"{MAX_RUNTIME}s"}})
+    ended = eventually(lambda: team.status("long").get("evicted"), what="its time is over")
     control_plane.client().merge_patch(queue, {"spec": {"maxRuntime": "1h"}})
     assert ended["reason"] == "RuntimeExceeded"
     assert f"longer than {MAX_RUNTIME}s, the maxRuntime of queue {team.queue}" in ended["message"]

@@ -75,7 +75,7 @@ def test_queues_that_nobody_uses_go_at_once_and_all_of_them_by_the_documented_co
     control_plane: ControlPlane, muster: Muster, teams: tuple[Team, Team]
 ) -> None:
     team, other = teams
-    control_plane.kubectl("delete", "queues.muster.dev", team.queue, "--timeout=20s")
+    control_plane.kubectl("delete", "queues.muster.dev", team.queue, "--timeout=90s")
 
     muster.end()
     control_plane.kubectl("delete", "queues.muster.dev", other.queue, "lab", "--wait=false")
