@@ -15,11 +15,14 @@ from playwright.async_api import Browser, Page, ViewportSize, async_playwright, 
 
 from admission.dashboard.pages import event_stream
 from tests import browser as browsers, dashboards, packages
+from tests.controlplane.observing import PATIENCE
 from tests.dashboard_books import Books
 from tests.dashboards import ADMIN, Site
 from tests.integration import ledgers
 
 pytestmark = pytest.mark.timeout(600)
+
+expect.set_options(timeout=PATIENCE * 1000)
 
 WIDE, NARROW = ViewportSize(width=1440, height=900), ViewportSize(width=390, height=800)
 

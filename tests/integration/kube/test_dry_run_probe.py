@@ -56,7 +56,7 @@ class Keeping:
         ]
 
     async def until(self, *, writes: int = 0, looks: int = 0) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while self.api.count("PATCH", VALIDATING) < writes or self.api.count("POST", LEASES) < looks:
                 await self.api.next_request()
 

@@ -55,7 +55,7 @@ async def running(controller: FenceController) -> AsyncIterator[FenceController]
 
 
 async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not true():  # noqa: ASYNC110 - nothing tells of troubles
             await asyncio.sleep(0.01)
 

@@ -89,7 +89,7 @@ async def test_the_policy_on_changes_of_pods_is_written_again_after_a_failure_an
     policy, binding = (f"{ROOT}/{plural}/muster" for plural in pod_policy.KINDS.values())
     api.answer("PATCH", policy, 403)
     keeping = asyncio.create_task(pod_policy.keep(connection, namespace="muster-system", controller=MUSTER))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while api.count("PATCH", binding) < 2:
             await api.next_request()
     keeping.cancel()
@@ -109,7 +109,7 @@ async def test_where_only_the_policy_that_adds_gates_may_not_be_written_that_is_
     api.answer("PATCH", gates, 403)
     with structlog.testing.capture_logs() as logged:
         keeping = asyncio.create_task(pod_policy.keep(connection, namespace="muster-system", controller=MUSTER))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while api.count("PATCH", gates) < 2:
                 await api.next_request()
         keeping.cancel()
@@ -138,7 +138,7 @@ def _of_others(api: FakeApi) -> list[dict[str, Any]]:
 
 async def entries(api: FakeApi, wanted: int) -> set[str]:
     """Wait for a configuration of so many entries; return the teams that it closes."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not api.count("PATCH", VALIDATING) or len(webhooks := _of_others(api)) != wanted:
             await api.next_request()
     found = (webhook["namespaceSelector"]["matchExpressions"][0] for webhook in webhooks)

@@ -24,7 +24,7 @@ def says(api: FakeApi, minor: str, **more: str) -> None:
 
 
 async def seen(versions: Versions, true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not true():  # noqa: ASYNC110 - no event tells of it
             await asyncio.sleep(0.005)
 

@@ -59,7 +59,7 @@ async def test_a_kind_that_is_not_served_is_empty_and_no_trouble(api: FakeApi, c
     with structlog.testing.capture_logs() as logs:
         async with watched(connection, watched_resources.TAINT_RULES, timing=SOON) as store:
             assert store.snapshot().taint_rules == {}
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while api.count("GET", RULES[-1]) < 4:
                     await api.next_request()
             assert store.troubles() == {}
@@ -85,7 +85,7 @@ async def test_a_kind_that_comes_to_be_served_is_watched_from_then_on(api: FakeA
 async def test_a_kind_that_is_served_no_more_is_empty(api: FakeApi, connection: Connection) -> None:
     api.put(RULES[0], a_rule("a"))
     async with watched(connection, watched_resources.TAINT_RULES, timing=SOON) as store:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not api.count("GET", RULES[0], watch="true"):
                 await api.next_request()
         absent(api, *RULES)
@@ -121,7 +121,7 @@ async def test_storage_that_may_not_be_read_keeps_nothing_from_working(api: Fake
         (table,) = (table for kind, table in store.tables.items() if kind is classes)
         assert table.unavailable
         # Nobody is woken by storage while no pod needs it.
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while table.unavailable:
                 await api.next_request()
         assert store.troubles() == {}
@@ -135,7 +135,7 @@ async def test_a_forbidden_list_of_a_starting_api_server_is_tried_again(api: Fak
         for _ in range(reflector.REFUSALS_UNTIL_LOST - 1):
             api.answer("GET", JOBSETS.path, 403, REFUSAL)
         api.break_watches()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while table.lists < 2:
                 assert store.snapshot().unwatched == {}
                 assert set(store.snapshot().parents[JOBSETS.workload_kind]) == {"js-1"}

@@ -26,14 +26,14 @@ async def watched(
     async with asyncio.TaskGroup() as group:
         task = group.create_task(reflector.watch(connection, store, timing=timing), name="watch")
         if synced:
-            await store.wait_synced(within=5)
+            await store.wait_synced(within=30)
         yield store
         task.cancel()
 
 
 async def until(store: Store, true: Callable[[], bool]) -> None:
     """Wait for a change after which it is true."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         with store.subscribe() as changed:
             while not true():
                 await changed.next()

@@ -23,7 +23,7 @@ from tests.integration.webhook.test_server import HEAD, QUICK, Client, as_json, 
 from tests.unit.webhook.cases import a_pod
 from tests.unit.webhook.waiting import until
 
-BRISK = replace(QUICK, deadlines=Deadlines(head=0.2, answer=0.2, unused=1.0))
+BRISK = replace(QUICK, deadlines=Deadlines(head=0.2, answer=0.2, unused=10.0))
 SEGMENT = "5e9" * 13 + "5"
 
 
@@ -359,7 +359,7 @@ async def knowing(
 async def closed(reader: asyncio.StreamReader) -> bool:
     """Wait until the server has closed a connection, whatever it says before."""
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await reader.read()
     except ConnectionError:
         return True

@@ -74,7 +74,7 @@ async def test_a_term_waits_for_a_preload_that_is_under_way() -> None:
         async with standing_by.take_over():
             order.append("leads")
 
-    async with asyncio.timeout(5), standing_by.preloading(), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(30), standing_by.preloading(), asyncio.TaskGroup() as tasks:
         await began.wait()
         tasks.create_task(term())
         await asyncio.sleep(0)

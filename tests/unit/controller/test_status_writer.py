@@ -76,7 +76,7 @@ async def test_the_status_writer_writes_in_its_own_loop_and_forgets_reports_afte
     outbox = StatusWriter(cluster, pause=0.0, settle=0.0, forget_after=0.0)
     running = asyncio.ensure_future(outbox.run())
 
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         while len(cluster.written) < 2:
             await outbox.gang(a_report())
             await asyncio.sleep(0)
