@@ -1,12 +1,14 @@
 """A leader that remembers what it saw decides what one decides that sees everything for the first time."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from admission.api.muster import meters
@@ -18,7 +20,9 @@ from admission.api.values.reasons import HoldReason
 from admission.cycle import cycle
 from admission.cycle.state.leader import Leader, Ports
 from admission.cycle.state.result import CycleResult
-from admission.scheduling.checks.chain import Decision, Grant
+from admission.scheduling.backfill.unreachable import NeverFits
+from admission.scheduling.cache.verdict_cache import PROOF, Verdict
+from admission.scheduling.checks.chain import Decision, Grant, Inputs
 from admission.simulation import in_memory
 from tests import soaking
 from tests.builders import CLASS, NOON, a_cluster
@@ -285,3 +289,28 @@ def test_preloading_makes_no_difference_to_the_decisions_of_a_new_leader(seed: i
         assert told(standby, await cycle.run(standby, now)) == told(cold, await cycle.run(cold, now))
 
     asyncio.run(live())
+
+
+def test_whether_a_gang_ever_fits_does_not_depend_on_what_was_found_of_it() -> None:
+    """A gang of which it is proved that there is no plan now is not checked again for the time after all known ends."""
+    find, asked = NeverFits._find_never_fits, Counter[str]()
+
+    def both(known: NeverFits, inputs: Inputs, verdict: Verdict) -> bool:
+        asked[verdict.by] += 1
+        found = find(known, inputs, verdict)
+        assert found == find(NeverFits(known.present), inputs, replace(verdict, by=""))
+        return found
+
+    async def live(seed: int) -> None:
+        town, ledger = Town(Random(seed)), in_memory.Ledger()  # noqa: S311 - not for secrets
+        leader = a_leader(town, ledger)
+        for at in range(30):
+            town.happen(ledger)
+            town.happen(ledger)
+            await cycle.run(leader, NOON + timedelta(minutes=at))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NeverFits, "_find_never_fits", both)
+        for seed in range(2):
+            asyncio.run(live(seed))
+    assert asked[PROOF] > 0

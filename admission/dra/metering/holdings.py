@@ -77,7 +77,7 @@ def least(meters: Meters, resources: Resources, offered: Mapping[str, ClaimSpec]
     offered: what kube-scheduler would claim for each of the resources that classes offer. Of each it is open whether a
     device plugin of the node serves it; of more than `MOST_OFFERED`, only the other resources are counted.
     """
-    if len(offered) > MOST_OFFERED:
+    if not offered or len(offered) > MOST_OFFERED:
         return charge(meters, of_node(resources, offered))
     charges = [
         _charge_if(meters, resources, offered, claimed)

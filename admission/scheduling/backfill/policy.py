@@ -278,7 +278,7 @@ class Backfill:
         if head is not None and is_head and reservations.are_equivalent(head.group, group):
             head.group = group
             return
-        never_fits = self._never_fits.refresh(group, inputs, verdict.needed)
+        never_fits = self._never_fits.refresh(inputs, verdict)
         if head is not None and (is_head or not never_fits or head.is_behind(group, self._order)):
             self._drop(group.queue)
         if not never_fits:

@@ -5,11 +5,10 @@ when a gang with an unknown end starts.
 """
 
 from collections.abc import Container
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from admission.api.muster.gangs import Charge
 from admission.api.values.names import GangUid
 from admission.dra.state.what_if import WhatIfSeries
 from admission.incremental import Memo
@@ -17,8 +16,9 @@ from admission.scheduling.backfill import earliest_start, reservations
 from admission.scheduling.backfill.reservations import Moment
 from admission.scheduling.backfill.running_gangs import RunningGangs
 from admission.scheduling.cache.plan_cache import PlanCache
+from admission.scheduling.cache.verdict_cache import PROOF, Verdict
 from admission.scheduling.checks import elastic
-from admission.scheduling.checks.chain import Inputs
+from admission.scheduling.checks.chain import Inputs, Known
 from admission.workloads.gangs import Group
 
 RETRY = timedelta(minutes=1)
@@ -57,13 +57,12 @@ class NeverFits:
         known = self._known.get(group.uid)
         return known is not None and known.group is group and known.never_fits
 
-    def refresh(self, group: Group, inputs: Inputs, needed: Charge) -> bool:
-        """Return whether a gang never fits, computed again if needed. needed: a lower bound on its charge."""
+    def refresh(self, inputs: Inputs, verdict: Verdict) -> bool:
+        """Return whether a gang never fits, computed again if needed. verdict: on the gang, now."""
+        group = verdict.group
         known = self._known.get(group.uid)
         if known is None or known.group is not group or self.present.now - known.at >= RETRY:
-            known = self._known[group.uid] = _Known(
-                group, self.present.now, self._find_never_fits(group, inputs, needed)
-            )
+            known = self._known[group.uid] = _Known(group, self.present.now, self._find_never_fits(inputs, verdict))
         return known.never_fits
 
     def note_arrival(self, gang: GangUid, end: datetime | None) -> None:
@@ -86,11 +85,11 @@ class NeverFits:
         self._plans = PlanCache()
         self._all_ended.keep_only(())
 
-    def _find_never_fits(self, group: Group, inputs: Inputs, needed: Charge) -> bool:
+    def _find_never_fits(self, inputs: Inputs, verdict: Verdict) -> bool:
         moment = self._moment(inputs)
-        if elastic.is_whole(group) and not moment.queue_usage.fits(inputs.queue.name, needed):
+        if elastic.is_whole(verdict.group) and not moment.queue_usage.fits(inputs.queue.name, verdict.needed):
             return True
-        plan = earliest_start.planned(inputs, moment, self._plans)
+        plan = earliest_start.planned(replace(inputs, known=_found(verdict)), moment, self._plans)
         self._plans.forget_changes()
         return plan is None
 
@@ -104,3 +103,11 @@ class NeverFits:
             return reservations.moment(all_ended, queue_usage, present.now, removed)
 
         return self._all_ended.get(None, (cluster, queue_usage, present.changes), at_last)
+
+
+def _found(verdict: Verdict) -> Known | None:
+    """Return what was found of a gang that has no plan now, which passed all checks; None of one that may not have."""
+    group, equivalent = verdict.group, verdict.equivalent
+    if verdict.by != PROOF or equivalent is None or len(equivalent.pods) != len(group.waiting):
+        return None
+    return Known(group=group, demands=equivalent.pods, needed=verdict.needed, equivalent=equivalent)
