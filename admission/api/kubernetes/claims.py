@@ -29,6 +29,9 @@ MAX_CONSUMERS = 256
 MOST_SPECS = 4_096
 """The most specs that claims share."""
 
+LONGEST_SHARED = 4_096
+"""The longest of them, in characters: they are kept when their claims are gone, and may be 1.5 MB long."""
+
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """Keeps a claim from being deleted while it is allocated: Finalizer of resource.k8s.io/v1."""
 
@@ -215,7 +218,8 @@ def _shared_spec(reader: Reader) -> ClaimSpec:
     There may be tens of thousands of them, and what is found of a spec is then found once.
     """
     try:
-        found = _spec_of(json.dumps(reader.value))
+        text = json.dumps(reader.value)
+        found = _spec_of(text) if len(text) <= LONGEST_SHARED else None
     except (TypeError, ValueError, RecursionError):
         found = None  # a manifest may have values that JSON does not
     return found or decode_spec(reader)

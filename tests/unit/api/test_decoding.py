@@ -185,6 +185,18 @@ def test_claims_that_say_the_same_share_one_spec() -> None:
         assert [problem.field for problem in caught.value.problems] == ["spec.devices.requests[0].exactly.count"]
 
 
+def test_no_long_spec_is_kept_when_its_claim_is_gone() -> None:
+    """A spec may be 1.5 MB long, and anyone may create and delete claims that all say something else."""
+    text = "x" * 10_000
+    selectors = [{"cel": {"expression": text}}]
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu", "selectors": selectors}}
+    obj = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}}
+    kept = claims._spec_of.cache_info().currsize
+
+    assert claims.decode(obj).spec.requests[0].alternatives[0].selectors == (text,)
+    assert claims._spec_of.cache_info().currsize == kept
+
+
 def test_a_spec_with_values_that_are_no_json_is_decoded_all_the_same() -> None:
     """A manifest in YAML may have dates."""
     parameters = {"opaque": {"driver": "d", "parameters": {"since": NOON}}}
