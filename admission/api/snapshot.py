@@ -104,7 +104,9 @@ class Version(Mapping[K, V]):
         """The number of objects, if the base is shared."""
         if before is None:
             return
-        earlier = [(ref, dict(keys)) for ref, keys in before.touched if ref() is not None]
+        # With more keys than objects, comparing all is no slower; a version that is kept would gather keys for ever.
+        most = max(len(before), self.PART)
+        earlier = [(ref, dict(keys)) for ref, keys in before.touched if ref() is not None and len(keys) <= most]
         self.touched = [(weakref.ref(before), {}), *earlier][: self.REMEMBERED]
         if self.PART * len(before.own) < len(before.base):
             self.base, self.own, self._shares, self._length = before.base, dict(before.own), True, len(before)

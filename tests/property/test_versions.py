@@ -122,3 +122,17 @@ def test_of_a_version_that_is_not_known_everything_is_compared() -> None:
 
     assert Version[str, object]().since(stranger) is None
     assert changed(stranger, Version[str, object]()) == ["a"]
+
+
+def test_an_earlier_version_that_somebody_keeps_does_not_gather_keys_for_ever() -> None:
+    version = Version[int, object]()
+    for key in range(MANY):
+        version.put(key, object())
+    kept = version
+    for key in range(10 * MANY):
+        version = Version(version)
+        version.drop(key)
+        version.put(key + MANY, object())
+
+    assert all(len(keys) <= MANY + 2 for _, keys in version.touched)
+    assert sorted(changed(kept, version)) == [*range(MANY), *range(10 * MANY, 11 * MANY)]
