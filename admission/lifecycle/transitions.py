@@ -59,7 +59,7 @@ class Devices(Mapping[DeviceId, Device]):
         stale = {(one.driver, one.pool) for key in keys for one in (before.get(key), now.get(key)) if one is not None}
         if previous is not None:
             self.pools = {pool: slices for pool, slices in previous.pools.items() if pool not in stale}
-            self.indexed = {pool: devices for pool, devices in previous.indexed.items() if pool not in stale}
+            self.indexed = {pool: devices for pool, devices in previous.indexed.items() if pool in self.pools}
         for slice_ in now.values() if stale else ():
             pool = slice_.driver, slice_.pool
             if pool in stale:

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings, strategies as st
 
 from admission.api.kubernetes import devices
-from admission.api.kubernetes.devices import Slice
+from admission.api.kubernetes.devices import DeviceId, Slice
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import NodeName
 from admission.dra.inventory import slice_tables
@@ -94,6 +94,16 @@ def test_devices_that_follow_those_of_an_earlier_snapshot_are_all_devices(seed: 
         before = Devices(snapshot := Snapshot(slices=slices), before)
 
         assert {one: before[one] for one in before} == transitions.index_devices(snapshot)
+
+
+def test_of_pools_that_are_gone_nothing_is_kept() -> None:
+    made, before = _slice(Random(0), "0"), Devices(Snapshot())  # noqa: S311 - a seed for choices
+    for name in map(str, range(9)):
+        before = Devices(Snapshot(slices={name: replace(made, pool=name)}), before)
+        assert DeviceId(DRIVER, name, "gpu-0") in before
+        assert DeviceId(DRIVER, f"{name}-gone", "gpu-0") not in before
+
+    assert len(Devices(Snapshot(slices={"new": made}), before).indexed) == 0
 
 
 @given(SEEDS, st.sampled_from((4, 1_000)))
