@@ -230,11 +230,12 @@ class PendingPods:
         touched = self._touched(snapshot, book)
         # Until all was followed: after an exception in between the same is looked at again.
         self._unsettled |= touched
-        for uid in touched:
+        for uid in sorted(touched):
             self._look_at(uid, snapshot, book)
         self._exchange(self._found_templates(snapshot))
         self._note_unsettled(touched, snapshot)
         if not self._pods:
+            self._merged_pods, self._merged_claims = Merged(), Merged()
             return snapshot
         return replace(
             snapshot,
@@ -258,6 +259,8 @@ class PendingPods:
         """Return the workloads of which something has changed that their expected pods depend on."""
         touched = self._unsettled | self._held.update(snapshot)
         if not self._held.workloads and not self._parts:
+            # What was followed begins anew with the next workload; until then it would keep an old snapshot.
+            self._makers, self._seats, self._booked = _Makers(), Inverted(_expected_seats), Inverted(_by_maker)
             return touched
         for named in (self._seats, self._booked):
             before = named.members
@@ -269,7 +272,8 @@ class PendingPods:
         if groups is not self._groups:
             touched.update(uid for uid, (found, _) in self._parts.items() if not found.has_seen(groups))
         self._inputs, self._groups = inputs, groups
-        return {uid for uid in touched if uid in self._held.workloads or uid in self._parts or uid in self._loose}
+        known = (self._held.workloads, self._parts, self._loose, self._unsettled)
+        return {uid for uid in touched if any(uid in one for one in known)}
 
     def _look_at(self, uid: Uid, snapshot: Snapshot, book: Book) -> None:
         """Bring what is expected of a workload up to date."""
@@ -372,18 +376,18 @@ class PendingPods:
         self._stale.update(uid for key in keys for uid in self._naming[key])
         if self._stale:
             self._stale |= self._rivals
-            pods, claims = Version(self._pods), Version(self._claims)
+            pods, claims, rivals = Version(self._pods), Version(self._claims), set[Uid]()
             for uid in self._stale:
                 _take_out(self._shown.get(uid, NOTHING), pods, claims)
-            for uid in self._stale:
+            for uid in sorted(self._stale):  # of claims of one name the last one counts
                 part = self._parts.get(uid)
                 if part is None:
                     self._shown.pop(uid, None)
                     continue
                 part[0].refresh(templates)
                 self._shown[uid] = shown = _Shown.of(part)
-                self._rivals |= {names.workload_of(one) for one in _put_in(shown, pods, claims)}
-            self._pods, self._claims = pods, claims
+                rivals.update(map(names.workload_of, _put_in(shown, pods, claims)))
+            self._pods, self._claims, self._rivals = pods, claims, rivals
             self._stale = set()
         self._named = named
 
