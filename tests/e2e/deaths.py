@@ -22,6 +22,10 @@ SECONDS_AWAY = 90.0
 SECONDS_TO_LEAD = 180.0
 """On a busy machine, and where the API server dies at the same time."""
 
+STARTS = 5
+SECONDS_BETWEEN_STARTS = 2.0
+"""How often Muster is started in a row, which ends where the API server is away for some seconds."""
+
 MOMENTS = ("claim:1", "claim:3", "protected:2", "protected:5", "gate:1", "gate:2", "gate:4")
 """Writes at which Muster kills itself, as `killing` knows them."""
 
@@ -59,7 +63,20 @@ class Deaths:
         if self.lab.muster.program.ended:
             moment = self._moments.pop(0) if self._moments else ""
             self.counts["deaths of Muster"] += 1
-            self._starting = self._threads.submit(self.lab.muster.start, killed_at=moment, within=SECONDS_TO_LEAD)
+            self._starting = self._threads.submit(self._start, moment)
+
+    def _start(self, killed_at: str) -> None:
+        """Start Muster, and again where it has ended since the API server was away, as a kubelet does."""
+        for left in reversed(range(STARTS)):
+            try:
+                self.lab.muster.start(killed_at=killed_at, within=SECONDS_TO_LEAD)
+            except AssertionError:
+                if not (left and self.lab.muster.some_ended):
+                    raise
+                self.lab.muster.end(hard=True)
+                time.sleep(SECONDS_BETWEEN_STARTS)
+            else:
+                return
 
     def await_start(self) -> None:
         """Wait until Muster leads, if it is being started."""
