@@ -35,9 +35,9 @@ class _Town:
         draw, cluster, name = self.draw, self.cluster, self.draw.choice(NAMES)
         match draw.randrange(9):
             case 0 | 1:
-                group = {"schedulingGroup": {"podGroupName": "ring"}} if draw.random() < 0.5 else {}
-                broken: dict[str, Any] = {"tolerations": "all"} if draw.random() < 0.2 else {}
-                cluster.submit_held(name, queue="q", pods=draw.randint(0, 2), **group, **broken)
+                spec: dict[str, Any] = {"schedulingGroup": {"podGroupName": "ring"}} if draw.random() < 0.5 else {}
+                spec |= {"tolerations": "all"} if draw.random() < 0.2 else {}
+                cluster.submit_held(name, queue="q", pods=draw.randint(0, 2), **spec)
             case 2 | 3:
                 cluster._jobs.pop(Uid(f"job-{name}"), None)
             case 4:
