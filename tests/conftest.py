@@ -1,7 +1,7 @@
 """What tests of every kind share.
 
-How thoroughly laws are tried: HYPOTHESIS_PROFILE is `quick` where nothing else is said, `thorough` in `make test`, `soak`
-in `make soak`. Unit tests have no laws.
+How thoroughly laws are tried: HYPOTHESIS_PROFILE is `quick` where nothing else is said, `thorough` in `make test`,
+`soak` in `make soak`. Unit tests have no laws.
 """
 
 import gc

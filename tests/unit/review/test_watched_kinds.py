@@ -11,7 +11,7 @@ from admission.kube.cache import watched_resources
 ROOT = Path(__file__).parents[3] / "admission"
 JUDGES = ("review", "podpolicy", "claimpolicy", "objectpolicy")
 CONTROLLERS = {"claimpolicy/templates.py", "review/expected_pods.py"}
-"""What the controller asks: which templates are needed by the pods that there are, and which pods are still expected."""
+"""What the controller asks: which templates the pods that are there need, and which pods are still expected."""
 
 _READ = re.compile(r"\bsnapshot(?:\(\))?\.(\w+)")
 
