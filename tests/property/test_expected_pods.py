@@ -6,12 +6,14 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from admission.accounting.books import Book
 from admission.api.snapshot import Snapshot, Version
 from admission.api.values.names import Held, Uid
 from admission.cycle.state.pending_pods import PendingPods
+from admission.review import expected_pods
 from admission.workloads.kinds import podgroup
 from tests.builders import NAMESPACE, a_cluster
 from tests.unit.cycle.suspended import HeldJobs, _claim_template
@@ -120,3 +122,20 @@ def test_while_no_workload_is_held_no_snapshot_is_kept() -> None:
     del with_pods
     gc.collect()
     assert old() is None
+
+
+def test_after_an_exception_what_is_expected_is_found_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    cluster, pending = HeldJobs(a_cluster().queue("q", gpus=4)), PendingPods()
+    for name in NAMES:
+        cluster.submit_held(name, queue="q")
+        with monkeypatch.context() as broken:
+            broken.setattr(expected_pods, "claims_of", fail)
+            with pytest.raises(MemoryError):
+                pending.add_to(cluster.snapshot(), BOOK)
+    cluster._jobs.pop(Uid("job-a"))
+    snapshot = cluster.snapshot()
+
+    assert pending.add_to(snapshot, BOOK).claims == PendingPods().add_to(snapshot, BOOK).claims

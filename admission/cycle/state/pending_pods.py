@@ -76,9 +76,9 @@ class _ExpectedPods:
         now = tuple(map(templates.get, self.named))
         if are_same(now, self._templates):
             return
-        self._templates = now
         found = (claim for pod in self.pods.values() for claim in expected_pods.claims_of(pod, templates))
         self.claims = {claim.meta.key: claim for claim in found}
+        self._templates = now
 
 
 Part = tuple[_ExpectedPods, frozenset[Uid] | None]
@@ -377,6 +377,9 @@ class PendingPods:
         if self._stale:
             self._stale |= self._rivals
             pods, claims, rivals = Version(self._pods), Version(self._claims), set[Uid]()
+            # First what may fail: after an exception the pods and claims are still those that are shown.
+            for found, _ in [self._parts[uid] for uid in self._stale if uid in self._parts]:
+                found.refresh(templates)
             for uid in self._stale:
                 _take_out(self._shown.get(uid, NOTHING), pods, claims)
             for uid in sorted(self._stale):  # of claims of one name the last one counts
@@ -384,7 +387,6 @@ class PendingPods:
                 if part is None:
                     self._shown.pop(uid, None)
                     continue
-                part[0].refresh(templates)
                 self._shown[uid] = shown = _Shown.of(part)
                 rivals.update(map(names.workload_of, _put_in(shown, pods, claims)))
             self._pods, self._claims, self._rivals = pods, claims, rivals
