@@ -24,7 +24,10 @@ Write = Callable[[Pod], Awaitable[None]]
 Gate = tuple[Pod, NodeName]
 """A pod behind its gate, and its node: empty for one that kube-scheduler chooses."""
 
-_OF_VOLUMES = -1
+_Lane = tuple[str, str]
+"""What the gates of a lane have in common, and its name."""
+
+_OF_VOLUMES: _Lane = ("volumes", "")
 """The lane of the gates of pods that take volumes from each other."""
 
 
@@ -126,9 +129,9 @@ def _lanes(
     gang has to be with another one, or is counted with others, all gates of the gang follow each other; and those of
     all gangs that wait for volumes which are there, one gang after the other.
     """
-    found: dict[NodeName | Uid | int, list[_Step]] = {}
+    found: dict[_Lane, list[_Step]] = {}
     for number, gates in enumerate(gangs):
-        lane: int | None = number if any(pod.rules.depend_on_order for pod, _ in gates) else None
+        lane = ("gang", str(number)) if any(pod.rules.depend_on_order for pod, _ in gates) else None
         if storage is not None and any(volume_binding.takes_volumes(pod, storage) for pod, _ in gates):
             lane = _OF_VOLUMES
         for pod, node in gates:
@@ -136,9 +139,9 @@ def _lanes(
             if lane is not None:
                 found.setdefault(lane, []).append(_Step(None, [(pod, node)]))
             elif key is None or not node:
-                found[pod.meta.uid] = [_Step(None, [(pod, node)])]
+                found["pod", pod.meta.uid] = [_Step(None, [(pod, node)])]
             else:
-                _append(found.setdefault(node, []), _Step((number, key), [(pod, node)]))
+                _append(found.setdefault(("node", node), []), _Step((number, key), [(pod, node)]))
     return list(found.values())
 
 
