@@ -7,13 +7,14 @@ Both lists have thousands of items and are read again every few seconds while so
 whole (msgspec), in a quarter of the time that a `Reader` of each item takes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from admission.api.values import typed_json
 from admission.api.values.decoding import Json
 from admission.errors import MalformedObjectError, Problem
 
@@ -121,13 +122,15 @@ class _Events(msgspec.Struct):
 
 T = TypeVar("T")
 
+_to_table, _to_events = typed_json.converter(_Table), typed_json.converter(_Events)
+
 
 def decode_pods(obj: Json) -> PodList:
     """Decode a Table of pods; columns that it lacks are empty, and it may have others.
 
     Raises MalformedObjectError if it is none.
     """
-    table = _converted(obj, _Table, "Table")
+    table = _converted(obj, _to_table, "Table")
     columns = [one.name for one in table.column_definitions]
     rows = table.rows or []
     cells = [_cells(rows, columns.index(name)) if name in columns else [""] * len(rows) for name in _COLUMNS]
@@ -145,7 +148,7 @@ def decode_events(obj: Json) -> EventList:
 
     Raises MalformedObjectError if it is none.
     """
-    found = _converted(obj, _Events, "EventList")
+    found = _converted(obj, _to_events, "EventList")
     return EventList(events=[_event(one) for one in found.items or ()], complete=not found.metadata.token)
 
 
@@ -167,9 +170,9 @@ def _event(one: _Event) -> ObjectEvent:
     )
 
 
-def _converted(obj: Json, kind: type[T], name: str) -> T:
+def _converted(obj: Json, convert: Callable[[Json], T], name: str) -> T:
     try:
-        return msgspec.convert(obj, kind)
+        return convert(obj)
     except msgspec.ValidationError as error:
         problem, _, place = str(error).partition(" - at `$")
         raise MalformedObjectError(name, "of the API server", (Problem(place.strip(".`") or ".", problem),)) from error

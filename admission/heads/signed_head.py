@@ -21,6 +21,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from admission.api.values import typed_json
 from admission.errors import FixError
 
 FORM = "muster.dev/signed-head/v1"
@@ -94,6 +95,7 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _encode = msgspec.json.Encoder().encode
+_to_document = typed_json.converter(_Document)
 
 
 def signed_bytes(head: Head, key: str) -> bytes:
@@ -142,7 +144,7 @@ def to_line(signed: SignedHead) -> bytes:
 def from_json(document: object) -> SignedHead:
     """Return the signed head of a JSON object; its signature is not checked. Raises FixError."""
     try:
-        found = msgspec.convert(document, _Document)
+        found = _to_document(document)
         at = datetime.fromisoformat(found.at)
         signature = base64.b64decode(found.signature, validate=True)
     except (msgspec.ValidationError, ValueError, binascii.Error) as error:

@@ -14,7 +14,7 @@ from admission.api.kubernetes import meta, pod_requests, pods
 from admission.api.kubernetes.meta import Owner
 from admission.api.kubernetes.nodes import Resources
 from admission.api.kubernetes.pods import Container, PodClaim
-from admission.api.values import names
+from admission.api.values import names, typed_json
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import Uid
 from admission.api.values.work_budget import Work, WorkBudget
@@ -190,13 +190,16 @@ class PodHead(TypedDict):
     spec: SpecHead
 
 
+_to_pod, _to_job = typed_json.converter(PodHead), typed_json.converter(JobHead)
+
+
 def decode(obj: Json | None, namespace: str, work: WorkBudget | None = None) -> PodView:
     """Read a pod of that namespace (the request's; the object need not carry it).
 
     work: is charged; None offline. Raises MalformedObjectError or TooMuchWorkError.
     """
     try:
-        head = msgspec.convert(obj, PodHead)
+        head = _to_pod(obj)
     except msgspec.ValidationError as error:
         raise MalformedObjectError("Pod", meta.name_in(obj), (_problem(error),)) from error
     return read(head, namespace, work)
@@ -260,7 +263,7 @@ def _weigh_amounts(spec: SpecHead) -> tuple[int, bool]:
 def decode_job(obj: Json | None) -> JobView:
     """Read a Job. Raises MalformedObjectError."""
     try:
-        job = msgspec.convert(obj, JobHead)
+        job = _to_job(obj)
     except msgspec.ValidationError as error:
         raise MalformedObjectError("Job", meta.name_in(obj), (_problem(error),)) from error
     template = job["spec"].get("template")

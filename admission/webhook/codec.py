@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 
 from admission.api.kubernetes.admission_review import API_VERSION, MOST_EXTRA, MOST_GROUPS, Review, Verdict
+from admission.api.values import typed_json
 from admission.podpolicy.pod_view import PodHead
 
 
@@ -65,12 +66,13 @@ class _Answer(msgspec.Struct):
 
 
 _encoder = msgspec.json.Encoder()
+_to_body = typed_json.converter(_Body)
 
 
 def read(body: Any) -> Review | None:
     """Read a review of a new pod from its JSON, with only the fields of `PodHead`. None: use `admission_review`."""
     try:
-        decoded = msgspec.convert(body, _Body)
+        decoded = _to_body(body)
     except msgspec.ValidationError:
         return None
     request, resource = decoded.request, decoded.request.resource

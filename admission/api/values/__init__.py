@@ -12,5 +12,6 @@ __all__ = [
     "selectors",
     "strict_json",
     "time_zones",
+    "typed_json",
     "work_budget",
 ]

@@ -6,7 +6,7 @@ longer than everything else that Muster does with them.
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 import admission
-from admission.api.values import names
+from admission.api.values import names, typed_json
 from admission.errors import ClusterUnavailableError, FixError
 from admission.kube.client import backoff, credentials, errors
 from admission.kube.client.credentials import ClusterSelection
@@ -139,11 +139,17 @@ class _DecodedPage(TypedDict, total=False):
 class ParsedFields(Enum):
     """The fields that the parser keeps of the objects of a collection."""
 
-    ALL = None
-    DECODED = _DecodedPage
+    ALL = "all"
+    DECODED = "decoded"
     """The fields that the decoders of any kind read."""
-    IDENTITY = _IdentityPage
+    IDENTITY = "identity"
     """Name, namespace, UID and version, in an eighth of the time. The API server sends only metadata."""
+
+
+_DECODERS: Mapping[ParsedFields, Callable[[bytes], Any]] = {
+    ParsedFields.DECODED: typed_json.decoder(_DecodedPage),
+    ParsedFields.IDENTITY: typed_json.decoder(_IdentityPage),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -399,7 +405,7 @@ def _parsed(text: bytes, parsed_fields: ParsedFields) -> Any:
     if parsed_fields is ParsedFields.ALL:
         return msgspec.json.decode(text)
     try:
-        return msgspec.json.decode(text, type=parsed_fields.value)
+        return _DECODERS[parsed_fields](text)
     except msgspec.ValidationError:
         # A field has another type than Kubernetes documents: the decoders report which, object by object.
         return msgspec.json.decode(text)
