@@ -9,8 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from admission import default_ports
-from admission.api.kubernetes import pods
-from admission.api.kubernetes.admission_review import Review
+from admission.api.kubernetes import admission_review, pods
 from admission.api.kubernetes.claims import Claim, ClaimTemplate
 from admission.api.kubernetes.jobs import PodTemplate
 from admission.api.kubernetes.meta import Meta, Owner
@@ -82,7 +81,8 @@ def _first_pod(workload: Workload, template: PodTemplate, snapshot: Snapshot, kn
     user = workload.meta.annotations.get(names.USER)
     if user and not of_job:
         obj["metadata"]["annotations"] |= {names.USER: user}
-    verdict = reviewer.mutate(_review(obj, MAKER if of_job else ""), default_ports.FrozenView(snapshot), caches=known)
+    asked = admission_review.pod_creation(obj, username=MAKER if of_job else "")
+    verdict = reviewer.mutate(asked, default_ports.FrozenView(snapshot), caches=known)
     if verdict.denial is not None:
         return verdict.denial
     obj = json_patch.apply(obj, verdict.patch)
@@ -108,22 +108,6 @@ def _with_own_rules(pod: Pod, body: Json) -> Pod:
     rules = scheduling_rules.decode(spec, namespace=pod.meta.namespace, labels=labels)
     node_selector = {**pod.node_selector, **spec.pairs("nodeSelector")}
     return replace(pod, meta=replace(pod.meta, labels=labels), rules=rules, node_selector=node_selector)
-
-
-def _review(obj: Json, username: str) -> Review:
-    data = obj["metadata"]
-    return Review(
-        uid=data["uid"],
-        group="",
-        version="v1",
-        resource="pods",
-        kind="Pod",
-        operation="CREATE",
-        namespace=data["namespace"],
-        name=data["name"],
-        username=username,
-        obj=obj,
-    )
 
 
 def _numbered_pod(pod: Pod, template: PodTemplate, number: int, uid: Uid) -> Pod:

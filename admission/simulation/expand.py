@@ -11,8 +11,7 @@ from datetime import datetime
 from itertools import islice
 
 from admission import default_ports
-from admission.api.kubernetes import meta, pods
-from admission.api.kubernetes.admission_review import Review
+from admission.api.kubernetes import admission_review, meta, pods
 from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.api.values import json_patch, names
@@ -208,13 +207,15 @@ class _Webhook:
             self._keep(self._refusal(pod, workload.denial, workload.queue))
             return False
         source = pod.maker or f"Pod {meta.name_in(pod.body)}"
-        verdict = reviewer.mutate(_review(pod.body), self._view, caches=self._caches)
+        verdict = reviewer.mutate(admission_review.pod_creation(pod.body), self._view, caches=self._caches)
         if verdict.denial is None:
             pod.body = json_patch.apply(pod.body, verdict.patch)
             if not _is_gated(pod):
                 # A pod without a queue is in no gang of the result, so its additions are listed here.
                 self.effects += claim_defaults.patch_effects(source, verdict.patch)
-            verdict = reviewer.validate(_review(pod.body), self._view, rules=RULES, caches=self._caches)
+            verdict = reviewer.validate(
+                admission_review.pod_creation(pod.body), self._view, rules=RULES, caches=self._caches
+            )
         self.warnings += [f"{source}: {text.removeprefix('muster: ')}" for text in verdict.warnings]
         self.effects += claim_defaults.audit_effects(source, verdict.annotations)
         if outside_queues.NOTE in verdict.annotations:
@@ -256,18 +257,3 @@ def _is_past_admission(pod: Candidate) -> bool:
 def _is_gated(pod: Candidate) -> bool:
     gates = Reader(pod.body).child("spec").children("schedulingGates")
     return any(gate.text("name") == names.GATE for gate in gates)
-
-
-def _review(body: Json) -> Review:
-    data = body["metadata"]
-    return Review(
-        uid=data["uid"],
-        group="",
-        version="v1",
-        resource="pods",
-        kind="Pod",
-        operation="CREATE",
-        namespace=data["namespace"],
-        name=data["name"],
-        obj=body,
-    )

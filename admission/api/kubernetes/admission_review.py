@@ -108,6 +108,23 @@ def decode(body: Any) -> Review:
     return result
 
 
+def pod_creation(pod: Json, *, username: str = "") -> Review:
+    """Return the request that creates a pod, of which nobody has asked: to know what would be answered."""
+    data = pod["metadata"]
+    return Review(
+        uid=data["uid"],
+        group="",
+        version="v1",
+        resource="pods",
+        kind="Pod",
+        operation="CREATE",
+        namespace=data["namespace"],
+        name=data["name"],
+        username=username,
+        obj=pod,
+    )
+
+
 def encode(uid: str, verdict: Verdict) -> dict[str, Any]:
     """Return the response to the request with that uid, as JSON."""
     response: dict[str, Any] = {"uid": uid, "allowed": verdict.denial is None}
